@@ -305,14 +305,16 @@ def _depends(instruction: MutableInstruction) -> bool:
 
 
 def _steps(demands: Demands) -> int:
-    """Return among how many programs the work is shared: equal shares, and not too small ones."""
+    """Return among how many programs the work is shared: equal shares, and not too small ones. A
+    tuple is shared as its elements are.
+    """
     sizes, largest = [], 1
     for instruction, blocks in demands.items():
         largest = max(largest, instruction.shape.element_count if blocks else 1)
         sizes += [
             instruction.shape.dimensions[block.dimension] or 1
             for block in blocks
-            if block.dimension is not None
+            if block.dimension is not None and instruction.shape.is_array
         ]
     common = gcd(*sizes)
     most = max(2, largest // _FEWEST_ELEMENTS)

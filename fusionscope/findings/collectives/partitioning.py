@@ -169,6 +169,10 @@ class Partitioning:
                 for operand in user.operands:
                     if _key(operand) is None and is_resharded(operand, user):
                         yield operand, user
+            for operand in (operand for key in earlier for operand in self._by_key[key]):
+                for user in _readers(operand):
+                    if _key(user) is None and is_resharded(operand, user):
+                        yield operand, user
 
 
 def _key(instruction: Instruction) -> Hashable | None:
@@ -176,6 +180,17 @@ def _key(instruction: Instruction) -> Hashable | None:
     instruction = described(instruction)
     name = instruction.op_name
     return (name, instruction.stack) if name is not None else None
+
+
+def _readers(instruction: Instruction) -> Iterator[Instruction]:
+    """Yield the users of an instruction, and what reads it as an element of a tuple."""
+    for user in instruction.users:
+        yield user
+        if user.opcode == "tuple":
+            index = str(user.operands.index(instruction))
+            yield from (
+                element for element in user.users if element.attributes.get("index") == index
+            )
 
 
 def _nearest(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from fusionscope.hlo import Instruction
+from fusionscope.hlo.devices import transposed
 from fusionscope.hlo.shardings import normal_sharding, tuple_shardings
 from fusionscope.hlo.window import read_window
 
@@ -17,6 +18,7 @@ _REACH_OVER = frozenset(
 # Their results have other dimensions than their operands.
 _CONTRACT = frozenset({"convolution", "dot", "reduce"})
 _TILES = re.compile(r"\{devices=\[([\d,]+)\]")
+_ASSIGNMENT = re.compile(r"\{devices=\[([\d,]+)\]([\d,]+)(.*)")
 _SHARDING_CALLS = ("SPMD", "Sharding", "xla.sdy")
 WHOLE = frozenset({"{replicated}", "{manual}"})
 
@@ -37,10 +39,12 @@ def text_of(instruction: Instruction, operand: Instruction | None = None) -> str
 
 
 def is_resharded(operand: Instruction, user: Instruction) -> bool:
-    if user.opcode == "get-tuple-element":
+    if user.opcode == "get-tuple-element" and operand in user.operands:
         return False  # a part of the same value
     text = text_of(user, operand)
     before, after = normal_sharding(text_of(operand)), normal_sharding(text)
+    if user.opcode == "transpose":
+        return before not in WHOLE and _permuted(before, user.attribute("dimensions")) != after
     if before in WHOLE or before in map(normal_sharding, tuple_shardings(text)):
         return False
     if user.opcode in _CONTRACT:
@@ -53,6 +57,18 @@ def is_resharded(operand: Instruction, user: Instruction) -> bool:
             tiles[place] for place in user.attribute("dimensions")
         )
     return _spans(operand, before) != _spans(user, after)
+
+
+def _permuted(sharding: str, order: Sequence[int]) -> str:
+    """Return the sharding of an array whose dimensions are put in another order."""
+    match = _ASSIGNMENT.fullmatch(sharding)
+    if match is None:
+        return sharding
+    sizes, devices = (list(map(int, numbers.split(","))) for numbers in match.groups()[:2])
+    places = [*order, *range(len(order), len(sizes))]
+    new_sizes = ",".join(str(sizes[place]) for place in places)
+    new_devices = ",".join(map(str, transposed(devices, sizes, places)))
+    return f"{{devices=[{new_sizes}]{new_devices}{match[3]}"
 
 
 def _tiles(text: str) -> tuple[int, ...]:
