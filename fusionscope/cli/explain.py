@@ -188,6 +188,7 @@ def command(
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain, sheets
     from fusionscope.facts.result import Grouping, SortedBy
+    from fusionscope.sketch.offers import with_sketches
     from fusionscope.words.section import Section, lines
 
     old = old_values()
@@ -270,6 +271,8 @@ def command(
     elif is_first and format_name == "text":
         sections = sheets.screen(explanation)
     else:
+        if is_whole or selection.picks_pairs:
+            explanation = with_sketches(opened, explanation, limit)
         sections = _sections(explanation, selection, by.depth, limit)
 
     write_report("explain", explanation, format_name, output, explanation.problems, sections)

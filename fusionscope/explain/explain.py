@@ -157,8 +157,7 @@ def _explain_place(
         )
         if facts.suggestions is not None:
             module = dump.modules[place]
-            selector = module.run or str(module.number)  # several runs have the same numbers
-            which = ("--module", selector) if len(dump.modules) > 1 else ()
+            which = ("--module", _selector(dump, module)) if len(dump.modules) > 1 else ()
             rerun, draw = (
                 ("fusionscope", name, str(dump.path), *which) for name in ("rerun", "draw")
             )
@@ -166,6 +165,16 @@ def _explain_place(
     except UnusableInput as error:
         facts = error
     return facts, dump.learned()
+
+
+def _selector(dump: Dump, module: DumpedModule) -> str:
+    """Return what selects one module: its run if it has several, or else its number if no other
+    module, as one for another platform, has that, too.
+    """
+    if module.run is not None:
+        return module.run
+    numbers = [candidate.number for candidate in dump.modules]
+    return str(module.number) if numbers.count(module.number) == 1 else module.name
 
 
 def explain_module(module: DumpedModule, *, progress: Progress = silent) -> ModuleFacts:

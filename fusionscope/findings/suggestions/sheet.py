@@ -61,6 +61,11 @@ def for_refusal(suggestions: Suggestions | None, pair: PairFacts, *, in_full: bo
     return f"not tried: {lever}" if lever else NOTHING
 
 
+def is_without_help(suggestions: Suggestions | None, pair: PairFacts) -> bool:
+    """Return whether nothing is known that would fuse a refused pair."""
+    return bool(pair.reason) and for_refusal(suggestions, pair).startswith("nothing")
+
+
 def for_pair(
     suggestions: Suggestions | None, producer: str, consumer: str, *, in_full: bool = True
 ) -> str:

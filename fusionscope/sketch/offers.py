@@ -1,0 +1,61 @@
+"""For which refused pairs a report offers to write one kernel by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fusionscope.dump import Dump, DumpedModule
+from fusionscope.errors import UnusableInput
+from fusionscope.facts.result import Explanation, ModuleFacts
+from fusionscope.findings.suggestions.sheet import is_without_help
+from fusionscope.sketch.kernels import PairKernels
+from fusionscope.sketch.sketch import sketch
+
+_MOST_SKETCHES = 100  # in one module
+
+
+def with_sketches(dump: Dump, explanation: Explanation, limit: int | None) -> Explanation:
+    """Return the same explanation with the pairs that can be written as one kernel. Of each list
+    of pairs, ``limit`` are shown (None: all).
+    """
+    modules = {module.name: module for module in dump.modules}
+    return replace(
+        explanation,
+        modules=tuple(
+            _with_sketches(modules[facts.name], facts, limit) for facts in explanation.modules
+        ),
+    )
+
+
+def _with_sketches(module: DumpedModule, facts: ModuleFacts, limit: int | None) -> ModuleFacts:
+    suggestions = facts.suggestions
+    pairs = dict.fromkeys(_shown_pairs(facts, limit)) if suggestions is not None else {}
+    if suggestions is None or not pairs or module.final is None:
+        return facts
+    final = module.read(module.final)
+    kernels_of = PairKernels(module)
+    can_be_written: dict[tuple[str, ...], bool] = {(): False}
+    sketched = set()
+    for producer, consumer in pairs:
+        kernels = kernels_of.of(producer, consumer)
+        if kernels not in can_be_written:
+            if len(can_be_written) > _MOST_SKETCHES:
+                break
+            try:
+                sketch(final, kernels)
+                can_be_written[kernels] = True
+            except UnusableInput:
+                can_be_written[kernels] = False
+        if can_be_written[kernels]:
+            sketched.add((producer, consumer))
+    return replace(facts, suggestions=replace(suggestions, sketched=frozenset(sketched)))
+
+
+def _shown_pairs(facts: ModuleFacts, limit: int | None) -> Iterator[tuple[str, str]]:
+    alike = (*facts.alike.refusals[:limit], *facts.alike.fused_by_later_pass[:limit])
+    examples = (refusals.example for refusals in alike)
+    for pair in itertools.chain(examples, facts.pairs[:limit]):
+        if is_without_help(facts.suggestions, pair):
+            yield pair.producer.name, pair.consumer.name
