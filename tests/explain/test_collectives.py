@@ -11,7 +11,8 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.findings.collectives.facts import Collective, CollectiveCause
 from fusionscope.findings.collectives.find import find_collectives
-from fusionscope.findings.collectives.partitioning import Partitioning
+from fusionscope.findings.collectives.partitioning import Origin, Partitioning
+from fusionscope.findings.collectives.splitting import is_resharded
 from fusionscope.hlo import Module, parse
 from fusionscope.hlo.shardings import tuple_shardings
 
@@ -255,3 +256,107 @@ def test_a_branch_a_shard_map_and_a_result_set_a_sharding(
         assert collective.cause is CollectiveCause.RESHARDING and collective.after is not None
         setter = "the result" if mark is None else f"program.py:{line_of(mark)}"
         assert str(collective.after.set_by).endswith(setter)
+
+
+RETURNED = """HloModule program, num_partitions=2
+
+ENTRY main {
+  x = f32[8,8] parameter(0), sharding=ROWS, metadata={op_name="x"}
+  y = f32[8,8] sine(x), sharding=ROWS, SINE
+  both = (f32[8,8]) tuple(y), sharding={ROWS}
+  ROOT result = f32[8,8] get-tuple-element(both), index=0, sharding=COLUMNS
+}
+"""
+SENT_AT_THE_END = """HloModule program, num_partitions=2
+
+ENTRY main_spmd {
+  x = f32[4,8] parameter(0), metadata={op_name="x"}
+  y = f32[4,8] sine(x), SINE
+  ROOT there = f32[8,4] all-to-all(y), channel_id=1, replica_groups={{0,1}}, dimensions={1}
+}
+"""
+
+
+def origins(before: str, after: str, final: str | None = None) -> list[Origin]:
+    partitioning = Partitioning(module(before), module(after))
+    return [
+        partitioning.origin(instruction)
+        for instruction in module(final or after).walk()
+        if instruction.opcode.startswith("all-")
+    ]
+
+
+def test_a_result_that_is_split_otherwise_is_a_resharding() -> None:
+    (origin,) = origins(RETURNED, SENT_AT_THE_END)
+    assert (origin.cause, origin.source) == (CollectiveCause.RESHARDING, "a.py:7")
+    assert origin.before is not None and origin.after is not None
+    assert (origin.before.text, origin.after.text) == (WORDS["ROWS"], WORDS["COLUMNS"])
+
+
+@pytest.mark.parametrize(("after", "is_sent"), [("COLUMNS", False), ("ROWS", True)])
+def test_a_transpose_of_rows_has_columns(after: str, is_sent: bool) -> None:
+    transposing = module(
+        f"""HloModule program, num_partitions=2
+
+        ENTRY main {{
+          x = f32[8,8] parameter(0), sharding=ROWS
+          ROOT y = f32[8,8] transpose(x), dimensions={{1,0}}, sharding={after}
+        }}
+        """
+    )
+    (x,) = transposing.entry.root.operands
+    assert is_resharded(x, transposing.entry.root) is is_sent
+
+
+def test_of_two_gathers_for_one_operation_each_has_its_operand() -> None:
+    """The compiler numbers them anew, so that the channel does not say which is which."""
+    before = """HloModule program, num_partitions=2
+
+    ENTRY main {
+      x = f32[8,8] parameter(0), sharding=ROWS, metadata={op_name="x"}
+      y = f32[8,8] parameter(1), sharding=COLUMNS, metadata={op_name="y"}
+      ROOT both = f32[8,8] subtract(x, y), sharding={replicated}, SINE
+    }
+    """
+    after = """HloModule program, num_partitions=2
+
+    ENTRY main_spmd {
+      x = f32[4,8] parameter(0), metadata={op_name="x"}
+      y = f32[8,4] parameter(1), metadata={op_name="y"}
+      gx = f32[8,8] all-gather(x), channel_id=1, replica_groups={{0,1}}, dimensions={0}, SINE
+      gy = f32[8,8] all-gather(y), channel_id=2, replica_groups={{0,1}}, dimensions={1}, SINE
+      ROOT both = f32[8,8] subtract(gx, gy), SINE
+    }
+    """
+    final = after.replace("channel_id=1", "channel_id=3").replace("channel_id=2", "channel_id=4")
+    named = [origin.before.set_by for origin in origins(before, after, final) if origin.before]
+    assert named == ["x", "y"]
+
+
+def test_an_all_reduce_that_a_tpu_makes_of_a_reduce_scatter_is_the_programs() -> None:
+    call = 'metadata={op_name="reduce_scatter" source_file="a.py" source_line=5}'
+    scatter = f"""HloModule program, num_partitions=2
+
+    sum {{ a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] add(a, b) }}
+
+    ENTRY main {{
+      x = f32[8,8] parameter(0)
+      ROOT r = f32[4,8] reduce-scatter(x), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}},
+        to_apply=sum, {call}
+    }}
+    """
+    final = """HloModule program, num_partitions=2
+
+    sum { a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] add(a, b) }
+
+    ENTRY main_spmd {
+      x = f32[8,8] parameter(0)
+      ROOT r = f32[8,8] all-reduce(x), channel_id=2, replica_groups={{0,1}}, to_apply=sum
+    }
+    """
+    (origin,) = origins(scatter, scatter, final)
+    assert (origin.cause, origin.source) == (CollectiveCause.PROGRAM, "a.py:5")

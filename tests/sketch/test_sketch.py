@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +156,57 @@ def test_without_jax_the_sketch_says_that_it_was_not_checked(tmp_path: Path) -> 
     text = written(CONCATENATE, "loop_add_fusion", "--python", "/bin/false")
     assert "Not checked: " in text and "def one_kernel(" in text
     compile(text, "kernel.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("dump", "offered"),
+    [
+        # Elementwise operations and reductions; what a call or a loop computes has no expression.
+        (
+            "tpu-v5e/softmax",
+            {"constant.3 -> reduce_max.7", "reduce_max.7 -> sub.6", "reduce_sum.7 -> div.6"},
+        ),
+        ("tpu-v5e/attention", set()),
+        ("h100/loop", set()),
+    ],
+)
+def test_a_kernel_is_offered_for_pairs_that_can_be_written(dump: str, offered: set[str]) -> None:
+    words = ["explain", str(DUMPS / dump), "--top", "100"]
+    ended = CliRunner().invoke(cli, words, env={"COLUMNS": "10000"})
+    assert "nothing" in ended.stdout
+    pairs = re.findall(r"fusionscope draw .*'(.+ -> .+)' --kernel-sketch", ended.stdout)
+    assert {*pairs} == offered
+
+
+@pytest.mark.parametrize(
+    ("dump", "pair"),
+    [("tpu-v5e/attention", "select_n.2 -> custom-call"), ("h100/loop", "constant.* -> while.6")],
+)
+def test_what_is_not_offered_cannot_be_written(dump: str, pair: str) -> None:
+    with pytest.raises(UnusableInput):
+        written(DUMPS / dump, pair)
+
+
+def test_a_reduction_of_several_values_is_shared_by_its_rows() -> None:
+    drawn = of_text(
+        """
+        larger { a = f32[] parameter(0)
+          i = s32[] parameter(1)
+          b = f32[] parameter(2)
+          j = s32[] parameter(3)
+          is_first = pred[] compare(a, b), direction=GE
+          value = f32[] select(is_first, a, b)
+          place = s32[] select(is_first, i, j)
+          ROOT both = (f32[], s32[]) tuple(value, place) }
+        rows { x = f32[4096,64] parameter(0)
+          n = s32[4096,64] iota(), iota_dimension=1
+          low = f32[] constant(-inf)
+          zero = s32[] constant(0)
+          most = (f32[4096], s32[4096]) reduce(x, n, low, zero), dimensions={1}, to_apply=larger
+          ROOT place = s32[4096] get-tuple-element(most), index=1 }
+        ENTRY e { x = f32[4096,64] parameter(0)
+          ROOT r = s32[4096] fusion(x), kind=kLoop, calls=rows }
+        """
+    )
+    # At least 1,024 elements of the largest value for each: there are 64 times 4,096.
+    assert drawn.steps == 256
