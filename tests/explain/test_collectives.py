@@ -329,8 +329,8 @@ def test_of_two_gathers_for_one_operation_each_has_its_operand() -> None:
     }
     """
     final = after.replace("channel_id=1", "channel_id=3").replace("channel_id=2", "channel_id=4")
-    named = [origin.before.set_by for origin in origins(before, after, final) if origin.before]
-    assert named == ["x", "y"]
+    setters = [origin.before.set_by for origin in origins(before, after, final) if origin.before]
+    assert setters == ["x", "y"]
 
 
 def test_an_all_reduce_that_a_tpu_makes_of_a_reduce_scatter_is_the_programs() -> None:
@@ -343,8 +343,8 @@ def test_an_all_reduce_that_a_tpu_makes_of_a_reduce_scatter_is_the_programs() ->
 
     ENTRY main {{
       x = f32[8,8] parameter(0)
-      ROOT r = f32[4,8] reduce-scatter(x), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}},
-        to_apply=sum, {call}
+      ROOT r = f32[4,8] reduce-scatter(x), channel_id=1, replica_groups={{{{0,1}}}},
+        dimensions={{0}}, to_apply=sum, {call}
     }}
     """
     final = """HloModule program, num_partitions=2

@@ -90,10 +90,10 @@ class Partitioning:
 
     def _added(self, collective: Instruction) -> Instruction | None:
         """Return the collective that was there right after partitioning: passes keep the number of
-        the channel, or the framework's name, to which inlining adds the names of callers. Of several
-        with one name, it is that with the same operands. For TPUs, ``reduce-scatter-decomposer``
-        makes an all-reduce of a reduce-scatter, and ``tpu-all-reduce-scatter-fusion`` may add a
-        collective-permute; neither keeps a name.
+        the channel, or the framework's name, to which inlining adds the names of callers. Of
+        several with one name, it is that with the same operands. For TPUs,
+        ``reduce-scatter-decomposer`` makes an all-reduce of a reduce-scatter, and
+        ``tpu-all-reduce-scatter-fusion`` may add a collective-permute; neither keeps a name.
         """
         candidates = self._collectives[kind_of(collective)]
         channel, name = collective.attributes.get("channel_id"), collective.op_name or ""
@@ -114,8 +114,8 @@ class Partitioning:
         operands = _nearest(collective, lambda instruction: instruction.operands)
         return max(
             by_both or by_name or by_channel,
-            key=lambda added: len(
-                operands & _nearest(added, lambda instruction: instruction.operands)
+            key=lambda candidate: len(
+                operands & _nearest(candidate, lambda instruction: instruction.operands)
             ),
             default=None,
         )
