@@ -188,7 +188,6 @@ def command(
     from fusionscope.dump.cache import DumpCache, user_cache
     from fusionscope.explain import Selection, explain, sheets
     from fusionscope.facts.result import Grouping, SortedBy
-    from fusionscope.sketch.offers import with_sketches
     from fusionscope.words.section import Section, lines
 
     old = old_values()
@@ -271,7 +270,10 @@ def command(
     elif is_first and format_name == "text":
         sections = sheets.screen(explanation)
     else:
-        if is_whole or selection.picks_pairs:
+        of_tpu = any(facts.backend == "tpu" for facts in explanation.modules)
+        if is_whole or (selection.picks_pairs and of_tpu):
+            from fusionscope.sketch.offers import with_sketches
+
             explanation = with_sketches(opened, explanation, limit)
         sections = _sections(explanation, selection, by.depth, limit)
 

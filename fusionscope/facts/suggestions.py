@@ -185,8 +185,9 @@ class Suggestions:
     time. ``notes`` say why others could not be tried. ``answers`` are about the costliest kinds of
     refusals, the costliest first. ``cannot_rerun`` says why ``rerun`` cannot compile the module
     again; it is empty if it can. ``draw`` are the words with which a command line begins that
-    writes a pair as one kernel by hand, for which ``sketched`` are the pairs. ``together`` are the
-    best helpful ones together, None if there are no two that go together.
+    writes a pair as one kernel by hand, for which ``sketched`` are the pairs, None if that
+    was not examined. ``together`` are the best helpful ones together, None if there are no two that
+    go together.
     """
 
     helpful: tuple[Suggestion, ...] = ()
@@ -197,7 +198,7 @@ class Suggestions:
     answers: tuple[Answer, ...] = ()
     cannot_rerun: str = ""
     draw: tuple[str, ...] = ()
-    sketched: frozenset[tuple[str, str]] = frozenset()
+    sketched: frozenset[tuple[str, str]] | None = None
     together: Together | None = None
 
     @property

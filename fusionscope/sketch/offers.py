@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from fusionscope.dump import Dump, DumpedModule
 from fusionscope.errors import UnusableInput
-from fusionscope.facts.result import Explanation, ModuleFacts
 from fusionscope.findings.suggestions.sheet import is_without_help
-from fusionscope.sketch.kernels import PairKernels
-from fusionscope.sketch.sketch import sketch
+
+if TYPE_CHECKING:
+    from fusionscope.dump import Dump, DumpedModule
+    from fusionscope.facts.result import Explanation, ModuleFacts
 
 _MOST_SKETCHES = 100  # in one module
 
@@ -34,6 +35,10 @@ def _with_sketches(module: DumpedModule, facts: ModuleFacts, limit: int | None) 
     pairs = dict.fromkeys(_shown_pairs(facts, limit)) if suggestions is not None else {}
     if suggestions is None or not pairs or module.final is None:
         return facts
+    # What these import takes longer than to show what an earlier run has found.
+    from fusionscope.sketch.kernels import PairKernels
+    from fusionscope.sketch.sketch import sketch
+
     final = module.read(module.final)
     kernels_of = PairKernels(module)
     can_be_written: dict[tuple[str, ...], bool] = {(): False}

@@ -155,8 +155,10 @@ def _details(suggestions: Suggestions | None, pair: PairFacts) -> Iterator[Line]
     advice = for_refusal(suggestions, pair) if pair.reason else ""
     if advice:
         yield line(advice, Tone.HINT if advice.startswith("try") else Tone.QUIET)
-    ends = producer.name, consumer.name
-    if advice.startswith("nothing") and suggestions is not None and ends in suggestions.sketched:
+    if advice.startswith("nothing") and suggestions is not None and suggestions.draw:
+        ends = producer.name, consumer.name
+        if suggestions.sketched is not None and ends not in suggestions.sketched:
+            return
         names = " -> ".join(ends)
         yield line("one kernel to write by hand, and a start for it:")
         yield command([*suggestions.draw, names, "--kernel-sketch"])
