@@ -190,7 +190,7 @@ def tool(name: str, dump: str, /, **arguments: Any) -> Call:
     return name, {"dump": dump, **arguments}
 
 
-LAUNCHES_SHOWN = r"^\|  \| (?:about|at least) [^|]+\| ([\d,]+) launch"
+LAUNCHES_SHOWN = r"^\|  \| (?:about|at least|at most) [^|]+\| ([\d,]+) launch"
 JOINED = "h100/concatenate"
 TRIED = r"right after fusion: .*launches (\d+) → (\d+)"
 THUNKS = "*.thunk_sequence.txt"
