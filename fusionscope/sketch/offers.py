@@ -18,14 +18,15 @@ _MOST_SKETCHES = 100  # in one module
 
 
 def with_sketches(dump: Dump, explanation: Explanation, limit: int | None) -> Explanation:
-    """Return the same explanation with the pairs that can be written as one kernel. Of each list
-    of pairs, ``limit`` are shown (None: all).
+    """Return ``explanation`` with the refused pairs that can be written as one kernel, as far as a
+    report shows them: up to ``limit`` of each list, None for all.
     """
-    modules = {module.name: module for module in dump.modules}
+    modules = {(module.name, module.number): module for module in dump.modules}
     return replace(
         explanation,
         modules=tuple(
-            _with_sketches(modules[facts.name], facts, limit) for facts in explanation.modules
+            _with_sketches(modules[facts.name, facts.number], facts, limit)
+            for facts in explanation.modules
         ),
     )
 

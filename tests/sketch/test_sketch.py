@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,11 +172,23 @@ def test_without_jax_the_sketch_says_that_it_was_not_checked(tmp_path: Path) -> 
     ],
 )
 def test_a_kernel_is_offered_for_pairs_that_can_be_written(dump: str, offered: set[str]) -> None:
-    words = ["explain", str(DUMPS / dump), "--top", "100"]
+    assert offered_pairs(DUMPS / dump) == offered
+
+
+def test_modules_of_one_name_have_offers_of_their_own(tmp_path: Path) -> None:
+    """JAX compiles a function once for each shape of its arguments."""
+    for number, name in enumerate(("attention", "loop")):
+        for file in (DUMPS / "h100" / name).glob("module_*"):
+            shutil.copy(file, tmp_path / re.sub(r"^module_\d+", f"module_{number}", file.name))
+    offered = {*offered_pairs(DUMPS / "h100/attention"), *offered_pairs(DUMPS / "h100/loop")}
+    assert offered and offered_pairs(tmp_path) == offered
+
+
+def offered_pairs(dump: Path) -> set[str]:
+    words = ["explain", str(dump), "--all", "--top", "100"]
     ended = CliRunner().invoke(cli, words, env={"COLUMNS": "10000"})
     assert "nothing" in ended.stdout
-    pairs = re.findall(r"fusionscope draw .*'(.+ -> .+)' --kernel-sketch", ended.stdout)
-    assert {*pairs} == offered
+    return {*re.findall(r"fusionscope draw .*'(.+ -> .+)' --kernel-sketch", ended.stdout)}
 
 
 @pytest.mark.parametrize(

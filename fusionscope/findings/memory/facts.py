@@ -135,8 +135,8 @@ class MemoryFacts(Allocations, frozen=True, kw_only=True):
         ranges
     peak_at: the first place with that many
     peak_instruction: the instruction that runs there
-    compiler_peak: the place that the compiler names as the peak; it takes an element of a tuple for
-        a pointer, so that the two may differ
+    compiler_peak: the place that the compiler reports as the peak. The compiler counts an element
+        of a tuple as a pointer, so the two can differ
     at_peak: the values alive at ``peak_at``, the largest first
     savings: refused pairs whose fusion would lower the peak, an estimate, those first that lower it
         most
