@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
@@ -15,10 +16,19 @@ import pytest
 from fusionscope.dump import open_dump
 from fusionscope.dump.device import find_device
 from fusionscope.explain import ModuleFacts, Selection, explain
+from fusionscope.facts.suggestions import (
+    Figures,
+    HowTried,
+    Suggestion,
+    SuggestionKind,
+    Suggestions,
+)
+from fusionscope.findings.opportunities import sheet
 from fusionscope.findings.opportunities.facts import Opportunity
 from fusionscope.findings.opportunities.patterns import PATTERNS
 from fusionscope.findings.opportunities.patterns.recurrences import is_recurrence
 from fusionscope.hlo import parse
+from fusionscope.words.markdown import to_markdown
 
 EXAMPLES = Path(__file__).parent / "wasteful"
 IDS = [pattern.id for pattern in PATTERNS]
@@ -166,3 +176,22 @@ def test_the_page_lists_each_pattern(pattern):
     words = " ".join(summary.split()).replace("``", "`")
     row = f"| `{pattern.id}` | {words} | {pattern.advice} |"
     assert row in (Path(__file__).parents[2] / "docs" / "headroom.md").read_text()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_changes_a_loop_in_a_package_answers_the_loop_that_the_user_wrote(is_there):
+    facts = facts_of(EXAMPLES / "not-recurrence.txt.gz")
+    loop = example("not-recurrence")["short-steps"].where
+    figures = Figures(2, 2, 2.0)
+    suggestion = Suggestion(
+        number=1,
+        kind=SuggestionKind.RECIPE,
+        change="unroll-loop",
+        evidence=HowTried.REGION,
+        pairs=(("broadcast.1", loop if is_there else "while.99"),),
+        before=figures,
+        after=replace(figures, time_us=1.0),
+        sources=("site-packages/solver.py:566",),
+    )
+    text = "".join(to_markdown(sheet.brief(replace(facts, suggestions=Suggestions((suggestion,))))))
+    assert ("try 1" in text) is is_there

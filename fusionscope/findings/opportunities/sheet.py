@@ -53,7 +53,9 @@ def _answer(opportunity: Opportunity, changes: Iterable[Suggestion], total: floa
     """
     for change in changes:
         if change.kind == "recipe":
-            is_there = opportunity.source in (*change.sources, None)
+            is_there = opportunity.source in (*change.sources, None) or any(
+                opportunity.where in pair for pair in change.pairs
+            )
             is_answer = is_there and change.change in _RECIPES.get(opportunity.id, ())
         else:
             is_answer = change.change in opportunity.advice
