@@ -111,6 +111,7 @@ def slow(module: Module) -> Module:
 
 
 @with_jax
+@pytest.mark.long
 @pytest.mark.parametrize("by", [By.TIME, By.COMPILE_TIME])
 def test_what_makes_it_slow(by: By) -> None:
     actual = bisect(dump("concatenate"), Reference(), by=by, alter=slow)

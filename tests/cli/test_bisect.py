@@ -87,6 +87,7 @@ def test_a_predicate_decides(run, tmp_path):
 
 
 @with_jax
+@pytest.mark.long
 def test_other_references(run, tmp_path):
     import numpy
 
@@ -107,6 +108,7 @@ def test_other_references(run, tmp_path):
 
 
 @with_jax
+@pytest.mark.long
 def test_by_time(run):
     document = json.loads(run(CPU, "--by", "time", "--format", "json").out)
     assert document["reference"] is None

@@ -86,7 +86,7 @@ def test_the_compiler_is_asked_for_the_threshold():
 
 
 @with_jax
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_condition_that_is_another_one_is_no_threshold(tmp_path):
     """In 0.11, 128 elements make a concatenate long; in 0.12, 64 bytes of at least 2048 do."""
     file = tmp_path / "model.py"

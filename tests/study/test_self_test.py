@@ -25,6 +25,7 @@ def run(*words: object) -> tuple[int, str]:
 
 
 @with_jax
+@pytest.mark.long
 def test_a_cpu_holds_and_a_compiler_that_ignores_plans_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
