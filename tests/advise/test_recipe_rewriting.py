@@ -166,6 +166,37 @@ def checked_labels(scores, labels):
     return jax.value_and_grad(loss)(scores)
 
 
+def elements_of_matrices(matrices, *_):
+    import jax
+    import jax.numpy as jnp
+
+    rows, columns = jnp.array([[0, 1, 1], [2, 0, 1]]), jnp.array([[1, 1, 0], [2, 0, -1]])
+    return jax.grad(lambda matrices: jnp.sin(matrices[:, rows, columns]).sum())(matrices)
+
+
+def one_of_each(values, indices):
+    import jax
+    import jax.numpy as jnp
+
+    def loss(values):
+        of_rows = jax.vmap(lambda row, index: row[index])
+        return jnp.sin(jax.vmap(of_rows)(values, indices[:, None] + jnp.arange(5))).sum()
+
+    return jax.value_and_grad(loss)(values)
+
+
+def several_of_each(values, indices):
+    import jax
+    import jax.numpy as jnp
+
+    places = indices.reshape(1, 5, 3) % 7
+
+    def loss(values):
+        return jnp.sin(jnp.take_along_axis(values, places, axis=1, mode="clip")).sum()
+
+    return jax.value_and_grad(loss)(values)
+
+
 def rows_of_a_layer(caches, rows, places):
     import jax.numpy as jnp
 
@@ -196,6 +227,11 @@ def springs(points):
         ("sum-in-parts", sums_and_largest, [(8, 30, 75, 4)], "reduce(%images"),
         # Labels in range need no NaN.
         ("select-for-scatter", checked_labels, [(64, 10), (64,)], "nan"),
+        # Constant indices of two dimensions, some of which are the same, and one from the end.
+        ("select-for-scatter", elements_of_matrices, [(50, 3, 4)], "scatter("),
+        # Windows of one element, and several elements of each row.
+        ("select-for-scatter", one_of_each, [(6, 5, 10), (6,)], "scatter("),
+        ("select-for-scatter", several_of_each, [(4, 7, 3), (15,)], "scatter("),
         # A layer that is read, too, and places that may be outside.
         ("update-rows", rows_of_a_layer, [(3, 5, 7, 2), (5, 2), (5,)], "scatter("),
         # Nothing is gathered.

@@ -65,7 +65,7 @@ def test_a_pattern_is_not_found_in_what_is_close(pattern):
     assert pattern not in example(f"not-{pattern}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.compiler
 def test_the_examples_are_what_the_compiler_makes_of_the_programs(tmp_path):
     subprocess.run([sys.executable, EXAMPLES / "make_examples.py", tmp_path], check=True)

@@ -68,11 +68,24 @@ def select_for_scatter(draw: Draw) -> str:
     draw.argument("s32", rows, bound=classes)
     scores = draw.one("jax.nn.log_softmax({})", "jnp.tanh({})", "{}").format("inputs @ weights")
     total = draw.one("-picked.mean()", "picked.sum() * 3", "(picked ** 2).sum()")
+    several = draw.size(2, 6)
+    places = f"(labels[:, None] + jnp.arange({several}))"
+    heights, columns = (
+        [draw.random.randrange(least, size) for _ in range(several)]
+        for least, size in ((0, rows), (-classes, classes))
+    )
+    elements = draw.one(
+        "jnp.take_along_axis(scores, labels[:, None], axis=1)",
+        f"jnp.take_along_axis(scores, {places} % {classes}, axis=1)",
+        "jax.vmap(lambda row, label: row[label])(scores, labels)",
+        f"scores[jnp.array({heights}), jnp.array({columns})]",
+        f"jnp.stack([scores, jnp.sin(scores)])[:, jnp.array({heights})]",
+    )
     return f"""
 def program(inputs, weights, labels):
     def loss(weights):
         scores = {scores}
-        picked = jnp.take_along_axis(scores, labels[:, None], axis=1)
+        picked = {elements}
         return {total}
     return jax.{draw.one("grad", "value_and_grad")}(loss)(weights)
 """

@@ -1,8 +1,10 @@
-"""A gather of one element per row, whose gradient is a scatter."""
+"""A gather of a few elements per row, whose gradient is a scatter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -27,9 +29,10 @@ class SelectForScatter(Recipe):
     id: ClassVar = "select-for-scatter"
     title: ClassVar = "a comparison with the indices instead of a gather and its gradient"
     what: ClassVar = (
-        "A gather takes one element of each row, such as the logarithm of the probability of the "
-        "right class. Its gradient is a scatter of one element into each row of zeros. Both become "
-        "a selection of the position in the row that equals the index."
+        "A gather takes an element of each row, such as the logarithm of the probability of the "
+        "right class, or up to 64, such as `x[..., rows, columns]`. Its gradient is a scatter of "
+        "them into each row of zeros. Both become a selection of the positions in the row that "
+        "equal the indices, the gradient of several elements with a sum over these."
     )
     why: ClassVar = (
         "A scatter is a kernel of its own, which first needs a kernel that fills its result with "
@@ -37,7 +40,7 @@ class SelectForScatter(Recipe):
         "the zeros never go through memory."
     )
     backfires: ClassVar = (
-        "The forward pass reads the whole row instead of one element. Without a gradient the "
+        "The forward pass reads the whole row for each element. Without a gradient the "
         "gather is cheaper, and on a CPU the time of the example stays the same. An index that is "
         "negative or out of range selects zero, instead of an element from the end or NaN."
     )
@@ -65,109 +68,180 @@ def program(inputs, weights, labels):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        for scatter in list(graph.walk()):
-            if scatter.opcode == "scatter" and _is_gradient(scatter):
-                indices = scatter.operands[1]
-                for user in indices.users:
-                    if (
-                        user.opcode == "gather"
-                        and user.operands[1] is indices
-                        and _takes_one_a_row(user, _GATHER)
-                    ):
-                        yield Site(user, partial(_rewrite_gather, user))
-                yield Site(scatter, partial(_rewrite_scatter, scatter))
+        accesses = [item for item in graph.walk() if item.opcode in _DIMENSIONS]
+        rows = {access: _rows_of(access) for access in accesses}
+        for scatter in accesses:
+            of_scatter = rows[scatter]
+            if of_scatter is None or scatter.opcode != "scatter" or not _is_gradient(scatter):
+                continue
+            gathers = [
+                access
+                for access in accesses
+                if access.opcode == "gather" and rows[access] == of_scatter
+            ]
+            indices = _unclamped(scatter.operands[1])
+            # A loop and its gradient are two computations, whose indices are not the same value.
+            readers = [gather for gather in gathers if gather.operands[1] is indices]
+            for gather in readers or gathers:
+                yield Site(gather, partial(_rewrite_gather, gather, of_scatter))
+            yield Site(scatter, partial(_rewrite_scatter, scatter, of_scatter))
 
 
-# The attributes of both for their dimensions: windows of size one, dimensions that an index
-# addresses, and row dimensions that the operand and the indices share.
-_GATHER = (
-    "offset_dims",
-    "collapsed_slice_dims",
-    "start_index_map",
-    "operand_batching_dims",
-    "start_indices_batching_dims",
-)
-_SCATTER = (
-    "update_window_dims",
-    "inserted_window_dims",
-    "scatter_dims_to_operand_dims",
-    "input_batching_dims",
-    "scatter_indices_batching_dims",
-)
+_MOST = 64  # elements of a row: for each of them, all of the result is compared
+# The attributes that say which dimensions are which: those of the window; those of the operand
+# that it lacks; those that an index addresses; those that operand and indices share.
+_DIMENSIONS = {
+    "gather": (
+        "offset_dims",
+        "collapsed_slice_dims",
+        "start_index_map",
+        "operand_batching_dims",
+        "start_indices_batching_dims",
+    ),
+    "scatter": (
+        "update_window_dims",
+        "inserted_window_dims",
+        "scatter_dims_to_operand_dims",
+        "input_batching_dims",
+        "scatter_indices_batching_dims",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of an array of ``sizes``, of each of which a gather takes ``count`` elements, or to
+    each of which a scatter adds them.
+
+    A row lies along the dimensions ``indexed``. Rows have indices of their own along ``batches``,
+    and the same ones along all others. Transposed by ``index_order``, the indices have the
+    dimensions of the batches, then those of the elements of a row, last that of an index.
+    Transposed by ``element_order``, the elements have all dimensions of the array that are not
+    indexed, then those of the elements of a row, last those of size one.
+    """
+
+    sizes: tuple[int, ...]
+    count: int
+    indexed: tuple[int, ...]
+    batches: tuple[int, ...]
+    index_order: tuple[int, ...]
+    element_order: tuple[int, ...]
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        """The sizes of an array of all positions in rows, beside all elements of a row."""
+        return (*self.sizes, self.count)
+
+    @property
+    def unindexed(self) -> tuple[int, ...]:
+        """The dimensions along which no row lies."""
+        return tuple(place for place in range(len(self.sizes)) if place not in self.indexed)
+
+    def sizes_along(self, dimensions: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes of an array of these dimensions, beside all elements of a row."""
+        return (*(self.sizes[place] for place in dimensions), self.count)
+
+    def spread(self, dimensions: Sequence[int]) -> str:
+        """Return the dimensions of the comparisons that such an array has."""
+        return integers((*dimensions, len(self.sizes)))
+
+
+def _rows_of(access: MutableInstruction) -> _Rows | None:
+    """Return the rows of a gather or a scatter of one array; None if its windows are larger along
+    an indexed dimension, or smaller along another one.
+    """
+    operand, indices, *updates = (value.shape for value in access.operands)
+    elements = updates[0] if updates else access.shape
+    window, absent, indexed, batches, of_batches = (
+        tuple(access.attribute(name) or ()) for name in _DIMENSIONS[access.opcode]
+    )
+    of_index = access.attribute("index_vector_dim")
+    sizes = tuple(size or 0 for size in operand.dimensions)
+    in_window = [place for place in range(operand.rank) if place not in (*absent, *batches)]
+    numbers = [place for place in range(indices.rank) if place != of_index]
+    outside = [place for place in range(elements.rank) if place not in window]
+    is_consistent = (
+        len(updates) <= 1
+        and of_index in range(indices.rank)
+        and (len(in_window), len(numbers)) == (len(window), len(outside))
+        and len(batches) == len(of_batches)
+        and None not in (*operand.dimensions, *indices.dimensions, *elements.dimensions)
+    )
+    if not is_consistent:
+        return None
+    places = dict(zip(in_window, window, strict=True))  # of the operand's dimensions, in elements
+    is_row = all(
+        elements.dimensions[places[place]] == (1 if place in indexed else sizes[place])
+        for place in in_window
+    )
+    place_of = dict(zip(numbers, outside, strict=True))  # the same for those of the indices
+    places |= {place: place_of[number] for place, number in zip(batches, of_batches, strict=True)}
+    unindexed = [place for place in range(operand.rank) if place not in indexed]
+    of_row = [number for number in numbers if number not in of_batches]
+    count = math.prod(indices.dimensions[number] or 0 for number in of_row)
+    if not is_row or not places.keys() >= {*unindexed} or not 0 < count <= _MOST:
+        return None
+    units = [places[place] for place in indexed if place in places]
+    return _Rows(
+        sizes,
+        count,
+        indexed,
+        batches,
+        (*of_batches, *of_row, of_index),
+        (*(places[place] for place in unindexed), *(place_of[number] for number in of_row), *units),
+    )
 
 
 def _is_gradient(scatter: MutableInstruction) -> bool:
-    return (
-        len(scatter.operands) == 3
-        and combiner(scatter) == "add"
-        and is_zero(scatter.operands[0])
-        and _takes_one_a_row(scatter, _SCATTER)
-    )
+    return combiner(scatter) == "add" and is_zero(scatter.operands[0])
 
 
-def _takes_one_a_row(instruction: MutableInstruction, names: tuple[str, ...]) -> bool:
-    """Return whether it reads or writes one element for each row of its first operand."""
-    operand, indices = instruction.operands[:2]
-    window, single, indexed, rows, of_indices = (
-        tuple(instruction.attribute(name) or ()) for name in names
-    )
-    return (
-        not window
-        and len(indexed) == 1
-        and single == indexed
-        and rows
-        == tuple(dimension for dimension in range(operand.shape.rank) if dimension not in indexed)
-        and of_indices == tuple(range(len(rows)))
-        and indices.shape.dimensions[len(rows) :] == (1, 1)
-        and instruction.attribute("index_vector_dim") == indices.shape.rank - 1
-    )
-
-
-def _rewrite_scatter(scatter: MutableInstruction) -> None:
+def _rewrite_scatter(scatter: MutableInstruction, rows: _Rows) -> None:
     zeros, indices, updates = scatter.operands
-    indices = _unwrapped(indices)
-    row = text_of(zeros)
+    kind = updates.shape.element_type
+    all_pairs = array(kind, rows.comparisons)
+    order, spread = integers(rows.element_order), rows.spread(rows.unindexed)
+    over = integers([zeros.shape.rank])
+    comparison, is_at = _compare(rows, indices, clamps=False)
     put(
         scatter,
         f"""
-        index = {_without_row(scatter, indices)} reshape(%p0)
-        {_compare(scatter, indices)}
-        update = {_without_row(scatter, updates)} reshape(%p1)
-        updates = {row} broadcast(update), dimensions={_rows(scatter)}
-        zero = {updates.shape.element_type}[] constant(0)
-        zeros = {row} broadcast(zero), dimensions={{}}
-        ROOT result = {row} select(is_at, updates, zeros)
+        {comparison}
+        turned = {_turned(updates, rows.element_order)} transpose(%p1), dimensions={order}
+        elements = {array(kind, rows.sizes_along(rows.unindexed))} reshape(turned)
+        updates = {all_pairs} broadcast(elements), dimensions={spread}
+        zero = {kind}[] constant(0)
+        zeros = {all_pairs} broadcast(zero), dimensions={{}}
+        chosen = {all_pairs} select({is_at}, updates, zeros)
+        ROOT sums = {text_of(zeros)} reduce(chosen, zero), dimensions={over}, to_apply=add
         """,
-        [indices, updates],
+        [_unwrapped(indices), updates],
+        reducer("add", kind),
     )
 
 
-def _rewrite_gather(gather: MutableInstruction) -> None:
-    operand, indices = gather.operands[0], _unwrapped(gather.operands[1])
-    (dimension,) = gather.attribute("start_index_map")
-    kind, of_index = operand.shape.element_type, indices.shape.element_type
-    row, element_type = text_of(operand), _without_row(gather, operand)
+def _rewrite_gather(gather: MutableInstruction, rows: _Rows) -> None:
+    operand, indices = gather.operands
     result = _without_nan(gather)
-    limits = ""
-    if result is gather:
-        last = (operand.shape.dimensions[dimension] or 1) - 1
-        limits = f"""
-        first = {of_index}[] constant(0)
-        last = {of_index}[] constant({last})
-        index = {_without_row(gather, indices)} clamp(first, any, last)"""
+    kind = operand.shape.element_type
+    all_pairs = array(kind, rows.comparisons)
+    elements = array(kind, rows.sizes_along(rows.unindexed))
+    spread, over = integers(range(operand.shape.rank)), integers(rows.indexed)
+    order = integers([rows.element_order.index(place) for place in range(gather.shape.rank)])
+    comparison, is_at = _compare(rows, indices, clamps=result is gather)
     put(
         result,
         f"""
-        {"any" if limits else "index"} = {_without_row(gather, indices)} reshape(%p0)
-        {limits}
-        {_compare(gather, indices)}
+        {comparison}
+        values = {all_pairs} broadcast(%p1), dimensions={spread}
         zero = {kind}[] constant(0)
-        zeros = {row} broadcast(zero), dimensions={{}}
-        chosen = {row} select(is_at, %p1, zeros)
-        element = {element_type} reduce(chosen, zero), dimensions={{{dimension}}}, to_apply=add
-        ROOT result = {text_of(gather)} reshape(element)
+        zeros = {all_pairs} broadcast(zero), dimensions={{}}
+        chosen = {all_pairs} select({is_at}, values, zeros)
+        elements = {elements} reduce(chosen, zero), dimensions={over}, to_apply=add
+        turned = {_turned(gather, rows.element_order)} reshape(elements)
+        ROOT result = {text_of(gather)} transpose(turned), dimensions={order}
         """,
-        [indices, operand],
+        [_unwrapped(indices), operand],
         reducer("add", kind),
     )
 
@@ -211,32 +285,46 @@ def _depends_only_on(value: MutableInstruction, source: MutableInstruction) -> b
     return all(origin.operands or origin.opcode in ("constant", "iota") for origin in origins)
 
 
-def _compare(instruction: MutableInstruction, indices: MutableInstruction) -> str:
-    """Return HLO that compares each position in a row with ``index``."""
-    (dimension,) = _indexed(instruction)
-    sizes = instruction.operands[0].shape.dimensions
-    row = array(indices.shape.element_type, sizes)
-    return f"""
-        indices = {row} broadcast(index), dimensions={_rows(instruction)}
-        positions = {row} iota(), iota_dimension={dimension}
-        is_at = {array("pred", sizes)} compare(positions, indices), direction=EQ"""
+def _unclamped(indices: MutableInstruction) -> MutableInstruction:
+    """Return what ``indices`` are before those out of range are moved into it."""
+    is_clamp = indices.opcode == "clamp" and is_zero(indices.operands[0])
+    return indices.operands[1] if is_clamp else indices
 
 
-def _indexed(instruction: MutableInstruction) -> tuple[int, ...]:
-    name = (_SCATTER if instruction.opcode == "scatter" else _GATHER)[2]
-    return tuple(instruction.attribute(name))
+def _compare(rows: _Rows, indices: MutableInstruction, *, clamps: bool) -> tuple[str, str]:
+    """Return HLO that compares each position in a row with each index of it, and the name of the
+    result. ``%p0`` are ``indices``, perhaps with other dimensions.
+    """
+    kind = indices.shape.element_type
+    of_row, pairs = array(kind, rows.sizes_along(rows.batches)), array(kind, rows.comparisons)
+    mask = array("pred", rows.comparisons)
+    order, spread = integers(rows.index_order), rows.spread(rows.batches)
+    *sizes, _ = (indices.shape.dimensions[place] for place in rows.index_order)
+    part, bounds = array(kind, (*sizes, 1)), "".join(f"[0:{size}], " for size in sizes)
+    lines = [
+        f"indices = {text_of(indices)} reshape(%p0)",
+        f"ordered = {_turned(indices, rows.index_order)} transpose(indices), dimensions={order}",
+    ]
+    for number, place in enumerate(rows.indexed):
+        index, equal = f"any{number}", f"is_equal{number}" if number else "is_at0"
+        cut = f"slice={{{bounds}[{number}:{number + 1}]}}"
+        lines += [f"part{number} = {part} slice(ordered), {cut}"]
+        lines += [f"{index} = {of_row} reshape(part{number})"]
+        if clamps:
+            lines += [f"first{number} = {kind}[] constant(0)"]
+            lines += [f"last{number} = {kind}[] constant({rows.sizes[place] - 1})"]
+            lines += [f"index{number} = {of_row} clamp(first{number}, {index}, last{number})"]
+            index = f"index{number}"
+        lines += [
+            f"indices{number} = {pairs} broadcast({index}), dimensions={spread}",
+            f"positions{number} = {pairs} iota(), iota_dimension={place}",
+            f"{equal} = {mask} compare(positions{number}, indices{number}), direction=EQ",
+        ]
+        if number:
+            lines += [f"is_at{number} = {mask} and(is_at{number - 1}, is_equal{number})"]
+    return "\n".join(lines), f"is_at{len(rows.indexed) - 1}"
 
 
-def _rows(instruction: MutableInstruction) -> str:
-    """Return the dimensions that number rows."""
-    rank = instruction.operands[0].shape.rank
-    return integers(
-        [dimension for dimension in range(rank) if dimension not in _indexed(instruction)]
-    )
-
-
-def _without_row(instruction: MutableInstruction, value: MutableInstruction) -> str:
-    """Return the shape of one element of the type of ``value`` for each row."""
-    sizes = instruction.operands[0].shape.dimensions
-    remaining = [size for place, size in enumerate(sizes) if place not in _indexed(instruction)]
-    return array(value.shape.element_type, remaining)
+def _turned(value: MutableInstruction, order: Sequence[int]) -> str:
+    """Return the shape of ``value`` with its dimensions in another order."""
+    return array(value.shape.element_type, [value.shape.dimensions[place] for place in order])
