@@ -36,6 +36,12 @@ STAGES = (
 )
 _GPU = ("--xla_dump_hlo_as_proto",)  # only protos contain the ids of instructions
 _ABSENT = ("--xla_gpu_autotune_level=0",)  # an absent card cannot be timed
+# What it chose before can be loaded; the compiler says nothing of what it does not find there.
+_LOADS = re.compile(
+    "--(xla_gpu_load_autotune_results_from|xla_gpu_per_fusion_autotune_cache_dir)=(.*)"
+)
+_LOADED = ("--xla_gpu_require_complete_aot_autotune_results=true",)
+_NOT_LOADED = "No cached config found for HLO instr"
 # Without them, a program cannot be run from its dump.
 CONSTANTS = "--xla_dump_large_constants=true"
 LATE = "stopped: it took longer than"
@@ -381,7 +387,10 @@ def _environment(target: Target, directory: Path, flags: Sequence[str]) -> dict[
 
 def environment_without_dump(target: Target, flags: Sequence[str]) -> dict[str, str]:
     """Return the environment of a process that compiles for ``target`` with ``flags``."""
-    own_flags = _ABSENT if target.description is not None else ()
+    own_flags: tuple[str, ...] = ()
+    if target.description is not None:
+        own_flags = _LOADED if any(map(_LOADS.match, flags)) else _ABSENT
+    flags = [_with_whole_path(flag) for flag in flags]
     of_libtpu = [flag for flag in flags if _OF_LIBTPU.match(flag)]
     of_xla = [*own_flags, *quoted_flags(flag for flag in flags if flag not in of_libtpu)]
     # Computations at import run on the local device.
@@ -394,6 +403,19 @@ def environment_without_dump(target: Target, flags: Sequence[str]) -> dict[str, 
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs on it, so no lock is needed
     }
+
+
+def _with_whole_path(flag: str) -> str:
+    """Return a flag with its path as the process in another folder needs it. Raises
+    ``UnusableInput`` if it loads what is not there.
+    """
+    loads = _LOADS.fullmatch(flag)
+    if loads is None:
+        return flag
+    path = Path(loads[2])
+    if not path.exists():
+        raise UnusableInput("there is no such file of autotuning results", file=str(path))
+    return f"--{loads[1]}={path.resolve()}"
 
 
 def quoted_flags(flags: Iterable[str]) -> list[str]:
@@ -444,6 +466,12 @@ def _hint(problem: str, target: Target) -> str | None:
     if "ptxas too old" in problem:
         return (
             "CUDA's tools no longer generate code for that GPU; all stages up to there are dumped"
+        )
+    if _NOT_LOADED in problem:
+        return (
+            "results are loaded for the same program, release and card: its description is the"
+            " dump's *.gpu_target_config.pbtxt; those of jaxlib before 0.12 need --flag"
+            " xla_gpu_use_new_autotune_cache_format=false"
         )
     if "cuDNN not found" in problem:  # which jax asks for its version; no GPU is needed
         return f"pip install nvidia-cudnn-cu13, beside what compiles for it: {_NEEDED['cuda']}"

@@ -1,12 +1,14 @@
 """What the GPU compiler's autotuner measured, in the file of ``--xla_gpu_dump_autotune_logs_to``.
 
-It is an AutotuningLogs in text form, to which each compilation of the process appends. The compiler
-writes it where the device is present: it times candidates on it. Sources: ``xla/autotuning.proto``;
-``xla/backends/autotuner/autotuner.cc``, ``LogConfigResults`` and ``ConfigResult::ToProto``.
+It is text, to which each compilation of the process appends: AutotuningLogs, or AllRawConfigProfiles
+where ``--xla_gpu_use_new_autotune_cache_format`` is true, as in jaxlib 0.12. The compiler writes it
+where the device is present: it times candidates on it. Sources: ``xla/autotuning.proto``;
+``xla/backends/autotuner/autotuning.proto`` and ``autotuner.cc``, ``LogConfigProfiles``.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from fusionscope.dump.text_proto import Message, parse, unquote
@@ -27,7 +29,23 @@ _FAILURES = {
     "REDZONE_MODIFIED": "wrote outside its results",
     "WRONG_RESULT": "gave another result than the reference",
     "DISQUALIFIED": "failed to run",
+    "COMPILATION_FAILED": "failed to compile",
+    "EXECUTION_FAILED": "failed to run",
+    "REDZONE_CHECK_FAILED": "wrote outside its results",
+    "WRONG_RESULTS": "gave another result than the reference",
 }
+# By the backend of a profile; the others keep their names.
+_BACKENDS = {
+    "TRITON": "Triton",
+    "CUBLASLT": "cuBLAS",
+    "CUBLASLT_FISSION": "cuBLAS",
+    "CUDNN": "cuDNN",
+}
+_METADATA = frozenset(
+    "device explicit_version codegen_version codegen_options_fingerprint per_backend_versions"
+    " logs instruction_profiles".split()
+)
+_INSTRUCTION = re.compile(r"%?(?P<name>[\w.\-]+) = (?P<shape>.+?) [\w\-]+\(")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +70,7 @@ class Candidate:
 class TunedInstruction:
     """An instruction and the candidates that were timed for it, in the compiler's order.
 
-    ``shape`` is that of the result without layout, empty if the log does not have it.
+    ``shape`` is that of the result, empty if the log does not have it.
     """
 
     name: str
@@ -63,13 +81,50 @@ class TunedInstruction:
 def read_autotuner_log(data: bytes, file: str) -> tuple[TunedInstruction, ...]:
     """Return the tuned instructions in order. Raises ``UnusableInput`` if it is no such text."""
     root = parse(data, file)
-    if any(name != "logs" for name, _ in root.fields):
-        raise UnusableInput(
-            f"found {root.fields[0][0]}, expected logs {{ instr {{ … }} results {{ … }} }}",
-            file=file,
-            hint="this is the file that --xla_gpu_dump_autotune_logs_to names",
-        )
-    return tuple(map(_read_instruction, root.messages("logs")))
+    for name, _ in root.fields:
+        if name not in _METADATA:
+            raise UnusableInput(
+                f"found {name}, expected logs {{ … }} or instruction_profiles {{ … }}",
+                file=file,
+                hint="this is the file that --xla_gpu_dump_autotune_logs_to names",
+            )
+    return (
+        *map(_read_instruction, root.messages("logs")),
+        *map(_read_profiles, root.messages("instruction_profiles")),
+    )
+
+
+def _read_profiles(profiles: Message) -> TunedInstruction:
+    instruction = _INSTRUCTION.match(profiles.string("hlo_text"))
+    return TunedInstruction(
+        name=instruction["name"] if instruction is not None else "",
+        shape=instruction["shape"] if instruction is not None else "",
+        candidates=tuple(
+            _read_profile(profile)
+            for name, profile in profiles.fields
+            if isinstance(profile, Message) and name in ("config_profiles", "failed_configs")
+        ),
+    )
+
+
+def _read_profile(profile: Message) -> Candidate:
+    config = profile.message("config")
+    backend = (config.scalar("backend") if config is not None else None) or "unknown"
+    settings = config.message("backend_config") if config is not None else None
+    run_time = profile.message("run_time")
+    return Candidate(
+        generator=_BACKENDS.get(backend, backend),
+        configuration=_words(settings) if settings is not None else "",
+        time_us=_microseconds(run_time) if run_time is not None else None,
+        scratch_bytes=profile.integer("scratch_bytes"),
+        failure=_failure(profile.scalar("kind"), profile.string("message"))
+        if run_time is None
+        else "",
+    )
+
+
+def _microseconds(duration: Message) -> float:
+    return duration.integer("seconds") * 1e6 + duration.integer("nanos") / 1e3
 
 
 def _read_instruction(log: Message) -> TunedInstruction:
@@ -97,23 +152,19 @@ def _read_candidate(result: Message) -> Candidate:
             generator, settings = _GENERATORS[name], value
     failure = result.message("failure")
     run_time = result.message("run_time")
-    time_us = None
-    if failure is None and run_time is not None:
-        time_us = run_time.integer("seconds") * 1e6 + run_time.integer("nanos") / 1e3
     return Candidate(
         generator=generator,
         configuration=_words(settings) if settings is not None else "",
-        time_us=time_us,
+        time_us=_microseconds(run_time) if failure is None and run_time is not None else None,
         scratch_bytes=result.integer("scratch_bytes"),
-        failure=_failure(failure),
+        failure=_failure(failure.scalar("kind"), failure.string("msg"))
+        if failure is not None
+        else "",
     )
 
 
-def _failure(failure: Message | None) -> str:
-    if failure is None:
-        return ""
-    words = _FAILURES.get(failure.scalar("kind") or "", "failed")
-    message = failure.string("msg")
+def _failure(kind: str | None, message: str) -> str:
+    words = _FAILURES.get(kind or "", "failed")
     return f"{words}: {message}" if message else words
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def discover(known: FindingInput) -> tuple[Autotuned, ...]:
-    """Return the instructions that the logs of the autotuner have."""
+    """Return the instructions for which the compiler chose an implementation."""
+    if known.module.backend != "gpu":
+        return ()
     from fusionscope.findings.autotuned.find import find_autotuned
 
     with suppress(UnusableInput):  # the dump itself reports a damaged log

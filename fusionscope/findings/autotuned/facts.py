@@ -1,6 +1,8 @@
-"""The instructions that the compiler's autotuner timed."""
+"""The instructions for which the compiler chooses among several implementations."""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 from fusionscope.dump.autotuner_log import Candidate
 from fusionscope.facts.facts import Facts
@@ -21,24 +23,40 @@ class GeneratorTime(Facts, frozen=True, kw_only=True):
     failed: int
 
 
-class Autotuned(Facts, frozen=True, kw_only=True):
-    """An instruction that the autotuner timed, and its candidates.
+class Basis(StrEnum):
+    """What a choice rests on."""
 
-    instruction: its name in the log
-    shape: its result in the log, without layout
+    MEASURED = "measured"
+    LOADED = "loaded"
+    FIRST = "first"
+    UNKNOWN = "unknown"
+
+
+class Autotuned(Facts, frozen=True, kw_only=True):
+    """An instruction that has several implementations, and what is known of them.
+
+    instruction: its name before the choice
+    shape: its result
+    chosen: the library or emitter that the compiler gave it, empty if no stage shows that
+    configuration: the settings of what it chose, as ``name=value``
+    basis: ``measured`` (a log in the dump has its candidates), ``loaded`` (the compiler was given
+        results), ``first`` (it timed nothing and took the first that compiles), ``unknown``
     kernel: its kernel in the final module, null if none has the name
     emitter: the emitter of that kernel, empty if there is none
     source: file and line of its kernel
-    generators: the libraries and emitters that were tried, the fastest first
+    generators: the libraries and emitters that were timed, the fastest first
     margin: the time of the second generator over that of the first; null if only one ran
     near_tie: whether the margin is at most 1.05
-    candidates: all candidates, in the order in which the compiler tried them
+    candidates: all that were timed, in the order in which the compiler tried them
     """
 
     finding = "autotuned"
 
     instruction: str
     shape: str
+    chosen: str
+    configuration: str
+    basis: Basis
     kernel: str | None
     emitter: str
     source: str | None
@@ -50,8 +68,9 @@ class Autotuned(Facts, frozen=True, kw_only=True):
 
 class Fields(Facts, frozen=True):
     """
-    autotuned: the instructions that the compiler's autotuner timed, the slowest first; empty unless
-        its log is in the dump ([times](times.md#the-autotuners-log))
+    autotuned: the instructions for which the GPU compiler chooses among several implementations,
+        those first that took longest where its log is in the dump
+        ([times](times.md#which-implementation))
     """
 
     autotuned: tuple[Autotuned, ...] = ()

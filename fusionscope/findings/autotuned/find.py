@@ -1,85 +1,190 @@
-"""The instructions that the compiler's autotuner timed, beside the kernels of the final module."""
+"""The implementations that the GPU compiler chose, and what it measured.
+
+Source: ``xla/backends/autotuner/config_assigner.cc``, ``AssignConfigs`` and ``GetConfig``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from fusionscope.dump.autotuner_log import Candidate, TunedInstruction
+from fusionscope.errors import UnusableInput
 from fusionscope.facts.clock import is_near_tie
-from fusionscope.findings.autotuned.facts import Autotuned, GeneratorTime
+from fusionscope.findings.autotuned.facts import Autotuned, Basis, GeneratorTime
+from fusionscope.hlo import Instruction
+from fusionscope.hlo.search import unfold
+from fusionscope.hlo.shape import ShapeTable
 
 if TYPE_CHECKING:
     from fusionscope.dump import DumpedModule, Stage
     from fusionscope.facts.result import KernelFacts
 
 _PASSES = frozenset({"config-assigner", "autotuner", "gemm-fusion-autotuner"})
+_LEVEL = "xla_gpu_autotune_level"
+_LOADED = ("xla_gpu_load_autotune_results_from", "xla_gpu_per_fusion_autotune_cache_dir")
+# By the field of a configuration that the pass fills.
+_GENERATORS = {
+    "triton_gemm_config": "Triton",
+    "block_level_fusion_config": "Triton",
+    "selected_algorithm": "cuBLAS",
+    "cudnn_conv_backend_config": "cuDNN",
+    "cudnn_fusion_config": "cuDNN",
+    "custom_fusion_config": "custom kernel",
+    "native_emitter_backend_config": "XLA",
+}
+_UNSET = ("", "0", 0, 0.0, False)
+_TARGETS = {"__cublas": "cuBLAS", "__cudnn": "cuDNN"}
+
+
+class _Choice(NamedTuple):
+    """``name`` is the instruction that has the configuration: another one where the pass replaced a
+    fusion by a library call.
+    """
+
+    name: str
+    generator: str = ""
+    configuration: str = ""
 
 
 def find_autotuned(module: DumpedModule, kernels: Sequence[KernelFacts]) -> tuple[Autotuned, ...]:
-    """Return the instructions of ``module`` that the logs of its dump have, the slowest first.
+    """Return the instructions of ``module`` that got an implementation from the autotuner, or that
+    the logs of its dump have, those first that took longest.
 
     A log is of a process and does not name modules: an instruction is that of the same name and
     shape in the stage before the autotuner. Of equal instructions the compiler times one. Raises
-    ``UnusableInput`` if that stage or a shape in the log cannot be read.
+    ``UnusableInput`` if a stage, or a shape in the log, cannot be read.
     """
-    tuned = {log.name: log for log in module.autotuner_log}  # the last of several compilations
-    if not tuned:
+    logs = {log.name: log for log in module.autotuner_log}  # the last of several compilations
+    before, after = _around(module)
+    choices = _choices(module, before, after) if after is not None else {}
+    if not logs and not choices:
         return ()
-    from fusionscope.hlo.shape import ShapeTable  # to read a result again takes no parser
-
+    basis = _basis(module)
     shapes = ShapeTable()
-    own_shapes = {
-        instruction.name: instruction
-        for computation in module.read(_tuned_stage(module)).computations
-        for instruction in computation.instructions
-        if instruction.name in tuned
-    }
     by_name = {kernel.name: kernel for kernel in kernels}
-    autotuned = [
-        _autotuned(log, by_name.get(name))
-        for name, log in tuned.items()
-        if name in own_shapes
-        and (not log.shape or own_shapes[name].shape.compatible(shapes[log.shape]))
-    ]
-    return tuple(sorted(autotuned, key=lambda log: -(log.generators[0].best_us or 0.0)))
+    autotuned = []
+    for instruction in _instructions(module, before):
+        log = logs.get(instruction.name)
+        if log is not None and log.shape:
+            log = log if instruction.shape.compatible(shapes[log.shape]) else None
+        if log is not None or instruction.name in choices:
+            choice = choices.get(instruction.name, _Choice(instruction.name))
+            kernel = by_name.get(choice.name)
+            autotuned.append(_autotuned(instruction, choice, log, basis, kernel))
+    return tuple(sorted(autotuned, key=lambda entry: -_best_time(entry)))
 
 
-def _tuned_stage(module: DumpedModule) -> Stage:
-    """Return the stage before the autotuner, or the final one if that pass left none."""
+def _best_time(entry: Autotuned) -> float:
+    return (entry.generators[0].best_us or 0.0) if entry.generators else 0.0
+
+
+def _around(module: DumpedModule) -> tuple[Stage, Stage | None]:
+    """Return the stages before and after the autotuner, or the final one if that pass left none."""
     for before, after in zip(module.stages, module.stages[1:], strict=False):
         if after.name.after in _PASSES:
-            return before
-    return module.last
+            return before, after
+    return module.last, None
 
 
-def _autotuned(tuned: TunedInstruction, kernel: KernelFacts | None) -> Autotuned:
+def _instructions(module: DumpedModule, stage: Stage) -> Iterator[Instruction]:
+    for computation in module.read(stage).computations:
+        yield from computation.instructions
+
+
+def _choices(module: DumpedModule, before: Stage, after: Stage) -> dict[str, _Choice]:
+    """Return what the pass chose for each instruction that it configured or replaced."""
+    configured = {instruction.name: instruction for instruction in _instructions(module, after)}
+    old_names = {instruction.name for instruction in _instructions(module, before)}
+    by_op_name = {
+        instruction.op_name: instruction
+        for instruction in configured.values()
+        if instruction.name not in old_names and instruction.opcode == "custom-call"
+    }
+    choices = {}
+    for instruction in _instructions(module, before):
+        if instruction.opcode not in ("custom-call", "fusion"):
+            continue
+        successor = configured.get(instruction.name) or by_op_name.get(instruction.op_name)
+        if successor is None:
+            continue
+        old = _settings(instruction)
+        new = {path: value for path, value in _settings(successor).items() if path not in old}
+        if new:
+            choices[instruction.name] = _choice(successor, new)
+    return choices
+
+
+def _settings(instruction: Instruction) -> dict[tuple[str, ...], object]:
+    """Return the leaves of the configuration by the names of the fields around them."""
+    config = {(): instruction.attribute("backend_config") or {}}
+    nodes = unfold(config.items(), _fields)
+    return {path: value for path, value in nodes if not isinstance(value, Mapping)}
+
+
+def _fields(node: tuple[tuple[str, ...], object]) -> Iterator[tuple[tuple[str, ...], object]]:
+    path, value = node
+    if isinstance(value, Mapping):
+        yield from (((*path, name), inner) for name, inner in value.items())
+
+
+def _choice(successor: Instruction, new: Mapping[tuple[str, ...], object]) -> _Choice:
+    """Return who computes ``successor``, and the ``new`` settings that are not zero."""
+    target = successor.attributes.get("custom_call_target", "").strip('"')
+    generators = [_GENERATORS[name] for path in new for name in path if name in _GENERATORS]
+    generators += [words for start, words in _TARGETS.items() if target.startswith(start)]
+    settings = (
+        f"{path[-1]}={value}"
+        for path, value in new.items()
+        if value not in _UNSET and not _GENERATORS.keys().isdisjoint(path)
+    )
+    return _Choice(successor.name, next(iter(generators), ""), " ".join(settings))
+
+
+def _basis(module: DumpedModule) -> Basis:
+    flags = module.flags.values if module.flags is not None else {}
+    if any(flags.get(name) for name in _LOADED):
+        return Basis.LOADED
+    return Basis.FIRST if flags.get(_LEVEL) == ("0",) else Basis.UNKNOWN
+
+
+def _autotuned(
+    instruction: Instruction,
+    choice: _Choice,
+    log: TunedInstruction | None,
+    basis: Basis,
+    kernel: KernelFacts | None,
+) -> Autotuned:
+    candidates = log.candidates if log is not None else ()
     by_generator: dict[str, list[Candidate]] = {}
-    for candidate in tuned.candidates:
+    for candidate in candidates:
         by_generator.setdefault(candidate.generator, []).append(candidate)
-    generators = [_best(name, candidates) for name, candidates in by_generator.items()]
+    generators = [_best(name, tried) for name, tried in by_generator.items()]
     generators.sort(
         key=lambda generator: float("inf") if generator.best_us is None else generator.best_us
     )
     times = [generator.best_us for generator in generators if generator.best_us]
     margin = times[1] / times[0] if len(times) > 1 else None
     return Autotuned(
-        instruction=tuned.name,
-        shape=tuned.shape,
+        instruction=instruction.name,
+        shape=str(instruction.shape),
+        chosen=choice.generator,
+        configuration=choice.configuration,
+        basis=Basis.MEASURED if log is not None else basis,
         kernel=kernel.name if kernel is not None else None,
         emitter=kernel.emitter if kernel is not None else "",
         source=kernel.source if kernel is not None else None,
         generators=tuple(generators),
         margin=margin,
         near_tie=margin is not None and is_near_tie(times[1] - times[0], times[0]),
-        candidates=tuned.candidates,
+        candidates=candidates,
     )
 
 
-def _best(generator: str, candidates: Sequence[Candidate]) -> GeneratorTime:
+def _best(name: str, candidates: Sequence[Candidate]) -> GeneratorTime:
     times = [candidate.time_us for candidate in candidates if candidate.time_us is not None]
     return GeneratorTime(
-        generator=generator,
+        generator=name,
         best_us=min(times, default=None),
         candidates=len(candidates),
         failed=len(candidates) - len(times),

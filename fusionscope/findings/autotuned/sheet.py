@@ -1,20 +1,22 @@
-"""The candidates that the compiler's autotuner timed, in words."""
+"""The implementations that the compiler chose, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fusionscope.findings.autotuned.facts import Autotuned, GeneratorTime
+from fusionscope.findings.autotuned.facts import Autotuned, Basis, GeneratorTime
 from fusionscope.words.section import Entry, Section, lines, ranked, spans, strong
 from fusionscope.words.text import duration, plural
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
 
+_ASSUMED = "nothing was timed, a card may choose otherwise"
+
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
-    """Yield the instructions that were timed."""
+    """Yield the instructions for which the compiler chose an implementation."""
     tuned = module.find_all(Autotuned)
     if not tuned:
         return
@@ -37,11 +39,14 @@ def _entry(rank: int, tuned: Autotuned) -> Entry:
 
 def _outcome(tuned: Autotuned) -> Iterator[str]:
     """Yield what was measured, and which code the final module has."""
-    times = ", ".join(map(_time, tuned.generators)) or "no candidate"
-    apart = f"; {tuned.margin:.2f} times apart" if tuned.margin is not None else ""
-    near_tie = ", a near tie" if tuned.near_tie else ""
-    yield f"measured: {times}{apart}{near_tie}"
-    if tuned.kernel is None:
+    if tuned.basis is Basis.MEASURED:
+        times = ", ".join(map(_time, tuned.generators)) or "no candidate"
+        apart = f"; {tuned.margin:.2f} times apart" if tuned.margin is not None else ""
+        near_tie = ", a near tie" if tuned.near_tie else ""
+        yield f"measured: {times}{apart}{near_tie}"
+    if tuned.chosen:
+        yield f"chosen: {', '.join(filter(None, (tuned.chosen, tuned.configuration)))}"
+    elif tuned.kernel is None:
         yield "the final module has no kernel of this name"
     elif tuned.emitter:
         yield f"in the final module: {tuned.emitter}"
@@ -60,4 +65,12 @@ def _time(best: GeneratorTime) -> str:
 def _summary(tuned: Sequence[Autotuned]) -> str:
     near_ties = sum(instruction.near_tie for instruction in tuned)
     ties = f", {plural(near_ties, 'near tie')}" if near_ties else ""
-    return f"{plural(len(tuned), 'instruction')} timed by the compiler{ties}"
+    basis = f": {_ASSUMED}" if tuned[0].basis is Basis.FIRST else ""
+    return f"{plural(len(tuned), 'choice')} of the compiler{ties}{basis}"
+
+
+def brief(module: ModuleFacts) -> Iterator[Section]:
+    """Yield that nothing was timed."""
+    tuned = module.find_all(Autotuned)
+    if tuned and tuned[0].basis is Basis.FIRST:
+        yield Section(title="Autotuned", summary=spans(_summary(tuned)))
