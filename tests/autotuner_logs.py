@@ -1,5 +1,6 @@
 """Logs of the autotuner, written by the protobuf library from the published definitions
-(xla/autotuning.proto, xla/service/hlo.proto, xla/xla_data.proto; the fields that matter here).
+(xla/autotuning.proto, xla/backends/autotuner/*.proto, xla/service/hlo.proto, xla/xla_data.proto; the
+fields that matter here).
 """
 
 from typing import Any
@@ -43,11 +44,36 @@ _MESSAGES: dict[str, list[tuple[str, int, str]]] = {
         ("fusion_name", 7, "string"),
     ],
     "xla.AutotuningLogs": [("logs", 1, "xla.AutotuningLog*")],
+    "xla.BackendConfig": [("gemm", 1, "xla.GemmKey"), ("triton", 2, "xla.TritonGemmKey")],
+    "xla.Config": [("backend", 1, "xla.Backend"), ("backend_config", 2, "xla.BackendConfig")],
+    "xla.ConfigProfile": [
+        ("config", 1, "xla.Config"),
+        ("run_time", 2, "google.protobuf.Duration"),
+        ("scratch_bytes", 3, "int64"),
+    ],
+    "xla.FailedConfigs": [
+        ("config", 1, "xla.Config"),
+        ("kind", 2, "xla.ConfigFailure"),
+        ("message", 3, "string"),
+    ],
+    "xla.InstructionRawConfigProfiles": [
+        ("hlo_fingerprint", 1, "string"),
+        ("config_profiles", 2, "xla.ConfigProfile*"),
+        ("failed_configs", 3, "xla.FailedConfigs*"),
+        ("hlo_text", 4, "string"),
+    ],
+    "xla.AllRawConfigProfiles": [
+        ("device", 1, "string"),
+        ("codegen_version", 3, "string"),
+        ("instruction_profiles", 6, "xla.InstructionRawConfigProfiles*"),
+    ],
 }
 _ENUMS = {
     "PrimitiveType": {"PRIMITIVE_TYPE_INVALID": 0, "PRED": 1, "S32": 4, "F16": 10, "F32": 11}
     | {"TUPLE": 13, "BF16": 16},
     "FailureKind": {"UNKNOWN": 0, "REDZONE_MODIFIED": 1, "WRONG_RESULT": 2, "DISQUALIFIED": 3},
+    "ConfigFailure": {"FAILURE_KIND_UNSPECIFIED": 0, "COMPILATION_FAILED": 1},
+    "Backend": {"UNSPECIFIED_BACKEND": 0, "TRITON": 2, "CUBLASLT_FISSION": 13},
 }
 
 

@@ -18,6 +18,7 @@ from fusionscope.dump.names import CAPTURE_RECORD
 from fusionscope.dump.profile import read_profile
 from fusionscope.explain import Selection
 from fusionscope.explain import explain as explain_dump
+from fusionscope.findings.autotuned.facts import Autotuned
 from fusionscope.findings.measured.facts import Measured
 from fusionscope.rerun.rerun import rerun
 from fusionscope.verify.verification import verify as verify_dump
@@ -365,3 +366,62 @@ def test_what_cannot_be_run_is_refused_at_once(
     with pytest.raises(UnusableInput, match=expected):
         capture(program, read_target(device), tmp_path / "dump", runs=True)
     assert not (tmp_path / "dump").exists()
+
+
+# What the compiler looks up (xla/service/gpu/autotuning/autotune_cache_key.cc).
+_DEVICE = (
+    "CUDA: 9.0, Cores: 132, GPU clock: 1.98 GHz, Memory bandwidth: 3352 GB/s, L2 cache: 50 MB, "
+    "DNN version: 9.10.0"
+)
+_PRODUCT = """{
+  tmp_0 = bf16[512,256]{1,0} parameter(0)
+  tmp_1 = bf16[256,1024]{1,0} parameter(1)
+  ROOT tmp_2 = bf16[512,1024]{1,0} dot(bf16[512,256]{1,0} tmp_0, bf16[256,1024]{1,0} tmp_1), \
+lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+
+
+@pytest.mark.long
+@with_jax
+@with_cuda
+@pytest.mark.parametrize(
+    ("device", "choice", "expected"),
+    [
+        (
+            _DEVICE,
+            "triton { block_m: 64 block_n: 128 block_k: 32 num_stages: 4 num_warps: 8 num_ctas: 1 }",
+            "Triton",
+        ),
+        (_DEVICE, "gemm { algorithm: 0 }", "cuBLAS"),
+        (_DEVICE.replace("132", "114"), "gemm { algorithm: 0 }", "for the same program, release"),
+    ],
+)
+def test_results_of_a_card_are_loaded_or_the_compiler_stops(
+    tmp_path: Path, device: str, choice: str, expected: str
+) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("def step(x, w):\n    return x @ w\n")
+    results = tmp_path / "results.txtpb"
+    settings = f"device: {json.dumps(device)} hlo: {json.dumps(_PRODUCT)}"
+    results.write_text(f"version: 3 results {{ {settings} result {{ {choice} }} }}")
+    actual = capture(
+        read_program(f"{file}:step", ["bf16[512,256]", "bf16[256,1024]"]),
+        read_target("h100"),
+        tmp_path / "dump",
+        flags=[
+            f"--xla_gpu_load_autotune_results_from={results}",
+            "--xla_gpu_use_new_autotune_cache_format=false",
+        ],
+    )
+    if actual.problem:
+        assert expected in actual.problem
+        return
+    (facts,) = explain_dump(open_dump(actual.directory)).modules
+    (tuned,) = facts.find_all(Autotuned)
+    assert (tuned.basis, tuned.chosen) == ("loaded", expected)
+
+
+def test_results_that_are_not_there_are_an_error(model: Path, tmp_path: Path) -> None:
+    flags = ["--xla_gpu_load_autotune_results_from=nowhere.txt"]
+    with pytest.raises(UnusableInput, match="no such file of autotuning results"):
+        capture(read_program(f"{model}:step"), read_target("cpu"), tmp_path / "dump", flags=flags)

@@ -1,7 +1,7 @@
 import pytest
 from autotuner_logs import Protobuf, add_log
 
-from fusionscope.dump.autotuner_log import Candidate, read_autotuner_log
+from fusionscope.dump.autotuner_log import Candidate, TunedInstruction, read_autotuner_log
 from fusionscope.errors import UnusableInput
 
 FILE = "autotune_logs.txt"
@@ -47,6 +47,42 @@ def test_candidates_have_generator_settings_time_and_failure(protobuf):
         ),
         Candidate(
             generator="NATIVE_EMITTER", configuration="block_y=4", time_us=15.0, scratch_bytes=0
+        ),
+    )
+
+
+def test_profiles_of_newer_compilers_have_the_same(protobuf):
+    profiles = protobuf["AllRawConfigProfiles"](device="699b92c0fb30cb16", codegen_version="1")
+    tuned = profiles.instruction_profiles.add(
+        hlo_text="%fusion.1 = (bf16[8,4]{1,0}, s8[0]{0}) fusion(%x), kind=kCustom, calls=%f"
+    )
+    library = tuned.config_profiles.add(scratch_bytes=4096)
+    library.config.backend = 13
+    library.config.backend_config.gemm.algorithm = 7
+    library.run_time.FromNanoseconds(14_900)
+    failed = tuned.failed_configs.add(kind=1, message="no space")
+    failed.config.backend = 2
+    failed.config.backend_config.triton.block_m = 64
+    text = protobuf.text(profiles)
+    assert read_autotuner_log((text + text).encode(), FILE) == 2 * (
+        TunedInstruction(
+            name="fusion.1",
+            shape="(bf16[8,4]{1,0}, s8[0]{0})",
+            candidates=(
+                Candidate(
+                    generator="cuBLAS",
+                    configuration="algorithm=7",
+                    time_us=14.9,
+                    scratch_bytes=4096,
+                ),
+                Candidate(
+                    generator="Triton",
+                    configuration="block_m=64",
+                    time_us=None,
+                    scratch_bytes=0,
+                    failure="failed to compile: no space",
+                ),
+            ),
         ),
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from fusionscope.dump import open_dump
 from fusionscope.explain.explain import explain, explain_module
 from fusionscope.findings.autotuned.facts import Autotuned
-from fusionscope.findings.autotuned.sheet import sheet
+from fusionscope.findings.autotuned.sheet import brief, sheet
 from fusionscope.words.terminal import print_sections
 
 DENSE = Path(__file__).resolve().parents[2] / "samples" / "dumps" / "h100" / "dense"
@@ -79,7 +79,23 @@ def test_instructions_of_other_modules_are_left_out(protobuf, dump):
     instruction = fusion_with_dot(protobuf)
     instruction.shape.dimensions[0] += 1
     write_log(protobuf, dump, instruction, RESULTS)
-    assert explain_module(open_dump(dump).modules[0]).find_all(Autotuned) == ()
+    (tuned,) = explain_module(open_dump(dump).modules[0]).find_all(Autotuned)
+    assert not tuned.candidates
+
+
+def test_without_a_card_the_first_that_compiles_is_chosen(samples):
+    (tuned,) = samples.facts("h100/dense").find_all(Autotuned)
+    assert (tuned.basis, tuned.chosen, tuned.kernel) == ("first", "Triton", "gemm_fusion_dot")
+    assert tuned.configuration.split()[:3] == ["block_k=16", "block_m=16", "block_n=8"]
+    (section,) = brief(samples.facts("h100/dense"))
+    assert "nothing was timed" in str(section.summary)
+
+
+def test_calls_of_libraries_have_their_algorithms(samples):
+    (tuned,) = samples.facts("h100/convolution").find_all(Autotuned)
+    assert (tuned.chosen, tuned.configuration) == ("cuDNN", "algo_id=-1 math_type=DEFAULT_MATH")
+    choices = samples.facts("h100-without-triton-gemm/projections").find_all(Autotuned)
+    assert [choice.chosen for choice in choices] == 5 * ["cuBLAS"]
 
 
 def test_a_damaged_log_is_one_problem(dump):

@@ -134,7 +134,7 @@ def _choice(successor: Instruction, new: Mapping[tuple[str, ...], object]) -> _C
     generators = [_GENERATORS[name] for path in new for name in path if name in _GENERATORS]
     generators += [words for start, words in _TARGETS.items() if target.startswith(start)]
     settings = (
-        f"{path[-1]}={value}"
+        f"{'.'.join(path[-2:]) if path[-1].isdigit() else path[-1]}={value}"
         for path, value in new.items()
         if value not in _UNSET and not _GENERATORS.keys().isdisjoint(path)
     )
