@@ -1,6 +1,6 @@
 """Logs of the autotuner, written by the protobuf library from the published definitions
-(xla/autotuning.proto, xla/backends/autotuner/*.proto, xla/service/hlo.proto, xla/xla_data.proto; the
-fields that matter here).
+(xla/autotuning.proto, xla/backends/autotuner/*.proto, xla/service/hlo.proto, xla/xla_data.proto;
+the fields that matter here).
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """What the GPU compiler's autotuner measured, in the file of ``--xla_gpu_dump_autotune_logs_to``.
 
-It is text, to which each compilation of the process appends: AutotuningLogs, or AllRawConfigProfiles
-where ``--xla_gpu_use_new_autotune_cache_format`` is true, as in jaxlib 0.12. The compiler writes it
-where the device is present: it times candidates on it. Sources: ``xla/autotuning.proto``;
+It is text, to which each compilation of the process appends: AutotuningLogs, or, with
+``--xla_gpu_use_new_autotune_cache_format``, as in jaxlib 0.12, AllRawConfigProfiles. The compiler
+writes it where the device is present: it times candidates on it. Sources: ``xla/autotuning.proto``;
 ``xla/backends/autotuner/autotuning.proto`` and ``autotuner.cc``, ``LogConfigProfiles``.
 """
 

@@ -389,7 +389,7 @@ lhs_contracting_dims={1}, rhs_contracting_dims={0}
     [
         (
             _DEVICE,
-            "triton { block_m: 64 block_n: 128 block_k: 32 num_stages: 4 num_warps: 8 num_ctas: 1 }",
+            "triton { block_m: 32 block_n: 32 block_k: 32 num_stages: 4 num_warps: 4 num_ctas: 1}",
             "Triton",
         ),
         (_DEVICE, "gemm { algorithm: 0 }", "cuBLAS"),

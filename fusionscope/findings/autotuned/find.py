@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fusionscope.dump.autotuner_log import Candidate, TunedInstruction
-from fusionscope.errors import UnusableInput
 from fusionscope.facts.clock import is_near_tie
 from fusionscope.findings.autotuned.facts import Autotuned, Basis, GeneratorTime
 from fusionscope.hlo import Instruction
@@ -35,6 +34,8 @@ _GENERATORS = {
 }
 _UNSET = ("", "0", 0, 0.0, False)
 _TARGETS = {"__cublas": "cuBLAS", "__cudnn": "cuDNN"}
+
+_Field = tuple[tuple[str, ...], object]
 
 
 class _Choice(NamedTuple):
@@ -117,12 +118,12 @@ def _choices(module: DumpedModule, before: Stage, after: Stage) -> dict[str, _Ch
 
 def _settings(instruction: Instruction) -> dict[tuple[str, ...], object]:
     """Return the leaves of the configuration by the names of the fields around them."""
-    config = {(): instruction.attribute("backend_config") or {}}
-    nodes = unfold(config.items(), _fields)
+    root: _Field = ((), instruction.attribute("backend_config") or {})
+    nodes = unfold([root], _fields)
     return {path: value for path, value in nodes if not isinstance(value, Mapping)}
 
 
-def _fields(node: tuple[tuple[str, ...], object]) -> Iterator[tuple[tuple[str, ...], object]]:
+def _fields(node: _Field) -> Iterator[_Field]:
     path, value = node
     if isinstance(value, Mapping):
         yield from (((*path, name), inner) for name, inner in value.items())
