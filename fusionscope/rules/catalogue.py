@@ -64,10 +64,11 @@ def _facts_of_tpu_rule(rule: TpuRule) -> RuleFacts:
 
 def _facts_of_calls() -> Iterator[RuleFacts]:
     """Yield the conditions for calls of libraries on GPUs, which a dump for a CPU does not need."""
+    from fusionscope.passes.gpu.conv_rewriter.epilogues import CONVOLUTIONS
     from fusionscope.passes.gpu.gemm_rewriter.epilogues import EPILOGUES
     from fusionscope.passes.gpu.gemm_rewriter.float8 import FLOAT8
 
-    for book in (FLOAT8, EPILOGUES):
+    for book in (FLOAT8, EPILOGUES, CONVOLUTIONS):
         for rule in book:
             yield _without_book(rule, book.pass_name, book.backend, "")
 

@@ -8,6 +8,7 @@ from sample_dumps import unlike_documented
 
 from fusionscope.hlo import parse
 from fusionscope.passes.causes import CAUSES
+from fusionscope.passes.gpu.conv_rewriter.epilogues import CONVOLUTIONS
 from fusionscope.passes.gpu.gemm_rewriter.epilogues import EPILOGUES
 from fusionscope.passes.gpu.gemm_rewriter.float8 import FLOAT8
 from fusionscope.passes.tpu.rules import TPU_RULES
@@ -20,7 +21,7 @@ def pages(run, *arguments):
     return json.loads(run(*arguments, "--format", "json").out)["rules"]
 
 
-IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES, *FLOAT8, *EPILOGUES)}
+IDS = {rule.id for rule in (*all_rules(), *CAUSES, *TPU_RULES, *FLOAT8, *EPILOGUES, *CONVOLUTIONS)}
 
 
 @pytest.mark.main

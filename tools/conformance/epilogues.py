@@ -1,9 +1,11 @@
-"""What a call of cuBLASLt leaves out does not meet a condition, in XLA's own tests and in mutants.
+"""What a call of cuBLASLt or cuDNN leaves out does not meet a condition, in XLA's own tests and in
+mutants.
 
 The modules are those in FILES: HLO, or C++ with HLO in raw strings, such as
-``xla/backends/gpu/transforms/gemm_rewriter_test.cc``. Each is compiled without Triton as it is, and
-where a call computes more than a product, with one condition broken. What the compiler leaves out
-has to break a condition; where breaking one made it leave out a step, that one has to be named.
+``gemm_rewriter_test.cc`` and ``cudnn_fused_conv_rewriter_test.cc`` in
+``xla/backends/gpu/transforms``. Each is compiled without Triton as it is, and where a call computes
+more than a product or a convolution, with one condition broken. What the compiler leaves out has to
+break a condition; where breaking one made it leave out a step, that one has to be named.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from conformance.rewriter_tests import Mutation, compiled, dots, mutants, named_modules
+from conformance.rewriter_tests import Mutation, compiled, heroes, mutants, named_modules
 from fusionscope.findings.epilogues.facts import Epilogue
 from fusionscope.findings.epilogues.find import find_epilogues
 from fusionscope.graph.mutable import MutableInstruction, MutableModule, replace_operand
@@ -70,11 +72,11 @@ def _compared(name: str, epilogues: tuple[Epilogue, ...] | None) -> Iterator[Fin
 
 def _followers(graph: MutableModule) -> Iterator[tuple[MutableInstruction, MutableInstruction]]:
     """Yield what reads the products of the entry computation, with the value that it reads."""
-    for dot in dots(graph):
-        value = dot
+    for product in heroes(graph):
+        value = product
         while len(value.users) == 1 and value.users[0].opcode in _TRANSPARENT:
             value = value.users[0]
-        if dot.computation is graph.entry:
+        if product.computation is graph.entry:
             yield from ((user, value) for user in value.users)
 
 
@@ -86,10 +88,10 @@ def _spread(
 
 def _return_product(graph: MutableModule) -> bool:
     root = graph.entry.root
-    products = [dot for dot in dots(graph) if dot.computation is graph.entry]
-    if not products or root.opcode == "tuple":
+    results = [product for product in heroes(graph) if product.computation is graph.entry]
+    if not results or root.opcode == "tuple":
         return False
-    _return_too(graph, products[0])
+    _return_too(graph, results[0])
     return True
 
 
@@ -207,15 +209,61 @@ def _complex(graph: MutableModule) -> bool:
     return True
 
 
+def _depthwise(graph: MutableModule) -> bool:
+    for product in heroes(graph):
+        if product.opcode == "convolution" and product.operands[1].opcode == "parameter":
+            kernel = product.operands[1]
+            labels = product.attributes["dim_labels"].partition("_")[2].partition("->")[0]
+            sizes = list(kernel.shape.dimensions)
+            channels = sizes[labels.index("i")]
+            if channels == sizes[labels.index("o")] and "group" not in product.attributes_text:
+                sizes[labels.index("i")] = 1
+                kernel.shape = Shape(kernel.shape.element_type, tuple(sizes))
+                product.attributes_text += f", feature_group_count={channels}"
+                return True
+    return False
+
+
+def _bfloat16(graph: MutableModule) -> bool:
+    is_changed = False
+    for instruction in graph.entry.post_order():
+        if instruction.shape.element_type == "f16" and instruction.opcode != "constant":
+            is_changed = True
+        if instruction.shape.element_type == "f16":
+            instruction.shape = Shape("bf16", instruction.shape.dimensions)
+    return is_changed and any(p.opcode == "convolution" for p in heroes(graph))
+
+
+def _bounds(graph: MutableModule) -> bool:
+    for instruction in graph.entry.post_order():
+        if instruction.opcode == "constant" and instruction.literal == "6":
+            instruction.inside = "7"
+            return True
+    return False
+
+
+def _not_below(graph: MutableModule) -> bool:
+    for instruction in graph.entry.post_order():
+        if instruction.opcode == "compare" and "direction=GT" in instruction.attributes_text:
+            text = instruction.attributes_text.replace("direction=GT", "direction=GE")
+            instruction.attributes_text = text
+            return True
+    return False
+
+
 # The conditions that each may break.
 MUTATIONS: tuple[Mutation, ...] = (
-    ({"lt-users"}, _return_product),
-    ({"lt-between", "lt-wider"}, _convert_between),
-    ({"lt-zero"}, _maximum_with_parameter),
-    ({"lt-factor"}, _multiply_by_parameter),
+    ({"lt-users", "conv-users"}, _return_product),
+    ({"lt-between", "lt-wider", "conv-between"}, _convert_between),
+    ({"lt-zero", "conv-formula"}, _maximum_with_parameter),
+    ({"lt-factor", "conv-factor"}, _multiply_by_parameter),
     ({"lt-minor", "lt-columns"}, _bias_of_rows),
     ({"lt-columns"}, _scalar_bias),
-    ({"lt-epilogue", "lt-first"}, _maximum_first),
+    ({"lt-epilogue", "lt-first", "conv-order"}, _maximum_first),
+    ({"conv-depthwise"}, _depthwise),
+    ({"conv-half"}, _bfloat16),
+    ({"conv-formula"}, _bounds),
+    ({"conv-formula"}, _not_below),
     ({"lt-gelu"}, _return_tangent),
     ({"lt-gelu"}, _quarter),
     ({"lt-type"}, _complex),

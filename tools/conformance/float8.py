@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from conformance import rewriter_tests
 from conformance.findings import Finding, counted, problem
-from conformance.rewriter_tests import Mutation, compiled, dots, mutants, named_modules
+from conformance.rewriter_tests import Mutation, compiled, heroes, mutants, named_modules
 from fusionscope.dump import DumpedModule
 from fusionscope.findings.float8.facts import Float8Product
 from fusionscope.findings.float8.find import find_products
@@ -73,7 +73,7 @@ def _new_parameter(graph: MutableModule, shape: Shape) -> MutableInstruction:
 
 def _wide_operands(graph: MutableModule) -> Iterator[tuple[MutableInstruction, MutableInstruction]]:
     """Yield dots with their operands that are no 8-bit floats themselves."""
-    for dot in dots(graph):
+    for dot in heroes(graph):
         for operand in dict.fromkeys(dot.operands):
             if dot.computation is graph.entry and operand.shape.element_type[:2] != "f8":
                 yield dot, operand
@@ -106,7 +106,7 @@ def _scale_by_vector(graph: MutableModule) -> bool:
 
 def _scale_by_channel(graph: MutableModule) -> bool:
     """Scale by a vector along a dimension that the product keeps."""
-    for dot in dots(graph):
+    for dot in heroes(graph):
         for side, operand in zip(("lhs", "rhs"), dot.operands, strict=True):
             summed = dot.attribute(f"{side}_contracting_dims") or ()
             free = [d for d in range(operand.shape.rank) if d not in summed]

@@ -24,8 +24,9 @@ _PLACEHOLDERS = {
     "<<F8E5M2>>": "f8e5m2",
     "<<ABType>>": "bf16",
     "<<DType>>": "bf16",
+    "TYPE": "f16",
 }
-FLAGS = "--xla_gpu_enable_triton_gemm=false"
+FLAGS = "--xla_gpu_enable_triton_gemm=false --xla_gpu_use_runtime_fusion=true"
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -35,14 +36,15 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def modules(file: Path) -> Iterator[Module]:
-    """Yield the modules with dots of a file, HLO or C++ with HLO in raw strings, each dot with a
-    name of its own.
+    """Yield the modules with products of a file, HLO or C++ with HLO in raw strings, each product
+    with a name of its own.
     """
     text = file.read_text(encoding="utf-8")
     for raw in _RAW.findall(text) if file.suffix == ".cc" else [text]:
         for placeholder, kind in _PLACEHOLDERS.items():
             raw = raw.replace(placeholder, kind)
-        if "dot(" not in raw or "CHECK" in raw or "<<" in raw:
+        is_read = "dot(" in raw or "convolution(" in raw
+        if not is_read or "CHECK" in raw or "<<" in raw:
             continue
         raw = raw.strip()
         if not raw.startswith("HloModule"):
@@ -51,8 +53,8 @@ def modules(file: Path) -> Iterator[Module]:
             graph = MutableModule(parse(raw + "\n"))
         except UnusableInput:
             continue
-        for number, dot in enumerate(dots(graph)):
-            dot.attributes_text += f', metadata={{op_name="dot{number}"}}'
+        for number, product in enumerate(heroes(graph)):
+            product.attributes_text += f', metadata={{op_name="dot{number}"}}'
         yield to_module(graph)
 
 
@@ -68,8 +70,8 @@ def mutants(
             yield broken, mutate.__name__.strip("_"), to_module(graph)
 
 
-def dots(graph: MutableModule) -> list[MutableInstruction]:
-    return [instruction for instruction in graph.walk() if instruction.opcode == "dot"]
+def heroes(graph: MutableModule) -> list[MutableInstruction]:
+    return [i for i in graph.walk() if i.opcode in ("convolution", "dot")]
 
 
 def named_modules(options: Namespace) -> list[tuple[str, Module]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def discover(analysis: FindingInput) -> tuple[Epilogue, ...]:
-    """Return the calls of cuBLASLt that compute more than a product, or could."""
+    """Return the library calls that compute more than a product or a convolution, or could."""
     if analysis.module.backend != "gpu":
         return ()
     from fusionscope.findings.epilogues.find import find_epilogues

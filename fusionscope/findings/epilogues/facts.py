@@ -1,4 +1,4 @@
-"""What follows a product of cuBLASLt, and why it is no part of the call."""
+"""What follows a library call, and why it is no part of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from fusionscope.facts.facts import Facts
 
 
 class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
-    """A call of cuBLASLt that computes more than a product, or is followed by what one could.
+    """A call that computes more than a product or a convolution, or is followed by what one could.
 
+    library: ``cuBLASLt`` or ``cuDNN``
     name: the call in ``stage``
-    stage: label of the stage in which it was examined, right after products became calls
+    stage: label of the stage in which it was examined, right after calls were made
     source: the user's line, as ``file:line``
-    includes: what it computes after the product: ``bias``, ``ReLU``, ``scaling by 0.5``, …
+    includes: what it also computes: ``bias``, ``ReLU``, ``scaling by 0.5``, …
     step: what follows next and is no part of it: ``bias``, ``addition of another array``,
-        ``ReLU``, ``GELU`` or ``scaling``; null if nothing does
+        ``ReLU``, ``GELU``, ``scaling``, and after a convolution ``ReLU6``, ``ELU`` or ``leaky
+        ReLU``; null if nothing does
     operation: the instruction of ``stage`` that computes this step; null as ``step`` is
     rule: the first condition that it does not meet, from ``rules``; null if it meets all
     at: the instruction of ``stage`` that does not meet it; null if ``rule`` is
@@ -25,6 +27,7 @@ class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
 
     finding = "epilogues"
 
+    library: str
     name: str
     stage: str
     source: str | None
@@ -39,7 +42,7 @@ class Epilogue(Facts, frozen=True, kw_only=True, rename={"at": "instruction"}):
 
 class Fields(Facts, frozen=True):
     """
-    epilogues: calls of cuBLASLt on NVIDIA GPUs and what follows them
+    epilogues: calls of cuBLASLt and cuDNN on NVIDIA GPUs and what follows them
     """
 
     epilogues: tuple[Epilogue, ...] = ()

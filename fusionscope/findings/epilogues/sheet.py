@@ -1,4 +1,4 @@
-"""What follows a product of cuBLASLt, in words."""
+"""What follows library calls, in words."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from fusionscope.words.text import plural
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
 
-_TITLE = "After products of cuBLASLt"
+_TITLES = {"cuBLASLt": "After products of cuBLASLt", "cuDNN": "After convolutions of cuDNN"}
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
-    """Yield the calls, those first that leave something out."""
-    yield from _section(module, top, shows_edits=True)
+    """Yield the calls of each library, those first that leave something out."""
+    yield from _sections(module, top, shows_edits=True)
 
 
-def _section(module: ModuleFacts, top: int | None, *, shows_edits: bool) -> Iterator[Section]:
-    epilogues = sorted(module.find_all(Epilogue), key=lambda epilogue: epilogue.step is None)
-    if not epilogues:
-        return
-    incomplete = sum(epilogue.step is not None for epilogue in epilogues)
-    calls = plural(len(epilogues), "call")
-    summary = f"{incomplete:,} of {calls} leave{'s' * (incomplete == 1)} out what one can compute"
-    entries = [
-        _entry(rank, epilogue, shows_edits=shows_edits)
-        for rank, epilogue in enumerate(epilogues[:top], 1)
-    ]
-    yield Section(
-        title=_TITLE,
-        summary=spans(summary),
-        blocks=(ranked("call", entries, len(epilogues), ("source",)),),
-    )
+def _sections(module: ModuleFacts, top: int | None, *, shows_edits: bool) -> Iterator[Section]:
+    for library, title in _TITLES.items():
+        epilogues = [entry for entry in module.find_all(Epilogue) if entry.library == library]
+        is_shown = epilogues if shows_edits else any(entry.rule for entry in epilogues)
+        if not is_shown:
+            continue
+        epilogues.sort(key=lambda epilogue: epilogue.step is None)
+        incomplete = sum(epilogue.step is not None for epilogue in epilogues)
+        calls = plural(len(epilogues), "call")
+        leaves = f"leave{'s' * (incomplete == 1)} out what one can compute"
+        entries = [
+            _entry(rank, epilogue, shows_edits=shows_edits)
+            for rank, epilogue in enumerate(epilogues[:top], 1)
+        ]
+        yield Section(
+            title=title,
+            summary=spans(f"{incomplete:,} of {calls} {leaves}"),
+            blocks=(ranked("call", entries, len(epilogues), ("source",)),),
+        )
 
 
 def brief(module: ModuleFacts) -> Iterator[Section]:
-    """Yield the first call that leaves something out."""
-    if any(epilogue.rule for epilogue in module.find_all(Epilogue)):
-        yield from _section(module, 1, shows_edits=False)
+    """Yield the first call of each library that leaves something out."""
+    yield from _sections(module, 1, shows_edits=False)
 
 
 def _entry(rank: int, epilogue: Epilogue, *, shows_edits: bool) -> Entry:

@@ -111,7 +111,7 @@ def _followers(call: Instruction) -> Iterator[Follower]:
             if step is EpilogueStep.SCALING:  # which may be the half of GELU
                 for later in user.users:
                     factors = [operand for operand in later.operands if operand is not user]
-                    if later.opcode == "multiply" and factors and _is_gelu(path[-1], factors[0]):
+                    if later.opcode == "multiply" and factors and is_gelu(path[-1], factors[0]):
                         yield Follower(call, EpilogueStep.GELU, later, factors[0], path)
             if step is not None:
                 yield Follower(call, step, user, beside[0], path)
@@ -124,14 +124,14 @@ def _step(operation: Instruction, value: Instruction, operand: Instruction) -> E
             return EpilogueStep.BIAS if is_spread else EpilogueStep.ADDITION
         case "maximum" if operand.opcode == "broadcast":
             return EpilogueStep.RELU
-        case "multiply" if _is_gelu(value, operand):
+        case "multiply" if is_gelu(value, operand):
             return EpilogueStep.GELU
         case "multiply" if operand.opcode == "broadcast":
             return EpilogueStep.SCALING if not operand.operands[0].shape.dimensions else None
     return None
 
 
-def _is_gelu(value: Instruction, operand: Instruction) -> bool:
+def is_gelu(value: Instruction, operand: Instruction) -> bool:
     """Return whether ``operand`` looks like the distribution function of GELU at ``value``."""
     formula = _formula(operand, value)
     if value not in formula:
