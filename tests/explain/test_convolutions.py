@@ -82,10 +82,11 @@ PROGRAMS: dict[str, tuple[str, dict[str, str], Step, str | None]] = {
         f"{LAST}multiply(conv, numbers)", {}, Step.SCALING, "conv-factor",
     ),
     "a bias in another type": (
-        "wide = f32[1,8,8,64] convert(conv)\n  wide_bias = f32[1,8,8,64] convert(bias)\n"
+        "wide = f32[1,8,8,64] convert(conv)\n  few = f32[64] convert(channels)\n"
+        "  wide_bias = f32[1,8,8,64] broadcast(few), dimensions={3}\n"
         "  ROOT last = f32[1,8,8,64] add(wide, wide_bias)",
         {},
-        Step.ADDITION,
+        Step.BIAS,
         "conv-between",
     ),
     "a convolution that is a result, too": (
