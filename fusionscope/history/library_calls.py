@@ -154,6 +154,29 @@ def taken_by(call: Instruction) -> tuple[Taken, ...]:
     return tuple(_by_convolution(call, convolution)) if convolution else ()
 
 
+def window_of(call: Instruction) -> str:
+    """Return the window of a convolution in words, empty for other operations."""
+    if "dim_labels" not in call.attributes:
+        return ""
+    window = call.attribute("window") or {}
+    sizes = "x".join(map(str, window.get("size", ()))) or "1"
+    words = [f"{sizes} kernel"]
+    for key, text in _WINDOW.items():
+        if any(value != 1 for value in window.get(key, ())):
+            words.append(f"{text} {'x'.join(map(str, window[key]))}")
+    if any(map(any, window.get("pad", ()))):
+        words.append("padding " + " x ".join(f"{low}+{high}" for low, high in window["pad"]))
+    if window.get("rhs_reversal"):
+        words.append("reversed")
+    for key in ("feature", "batch"):
+        if (groups := call.attribute(f"{key}_group_count") or 1) != 1:
+            words.append(f"{groups:,} groups of the {key}{'s' * (key == 'feature')}")
+    return ", ".join(words)
+
+
+_WINDOW = {"stride": "stride", "lhs_dilate": "input dilated", "rhs_dilate": "kernel dilated"}
+
+
 def gemm_config(call: Instruction) -> dict[str, Any]:
     """Return how the call of a matrix product is configured; empty if it has no such part."""
     config = call.attribute("backend_config")

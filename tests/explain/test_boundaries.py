@@ -10,7 +10,10 @@ from sample_kinds import all_samples
 from fusionscope.dump import open_dump
 from fusionscope.explain import ModuleFacts, Selection, explain
 from fusionscope.findings.libraries.facts import Boundary, Neighbour
-from fusionscope.history.library_calls import library_of
+from fusionscope.findings.libraries.sheet import sheet
+from fusionscope.history.library_calls import library_of, window_of
+from fusionscope.hlo import parse
+from fusionscope.words.text import size
 
 DUMPS = Path(__file__).resolve().parents[2] / "samples" / "dumps"
 
@@ -131,6 +134,34 @@ def test_transposes_around_a_convolution(device, before, after, samples):
     assert [n.bytes_between for n in call.before] == [2 * 4 * count for count in before]
     assert [n.bytes_between for n in call.after] == [2 * 4 * count for count in after]
     assert call.saved_at_most == 2 * 4 * sum(before + after)
+    assert call.window == "3x3 kernel, padding 1+1 x 1+1"
+
+
+def test_the_ledger_says_what_the_layout_of_a_call_costs():
+    dump = open_dump(DUMPS / "a100" / "convolution")
+    (module,) = explain(dump, Selection(movements=True)).modules
+    text = str(list(sheet(module, None)))
+    moved = 2 * 4 * (8 * 32 * 32 * 16 + 3 * 3 * 16 * 32 + 8 * 32**3)
+    assert f"its layout costs 3 copies, {size(moved)}" in text
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ("window={}, dim_labels=bf_io->bf", "1 kernel"),
+        (
+            "window={size=3x3 stride=2x1 pad=0_1x0_0 rhs_dilate=1x2}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=4",
+            "3x3 kernel, stride 2x1, kernel dilated 1x2, padding 0+1 x 0+0, "
+            "4 groups of the features",
+        ),
+        ("", ""),
+    ],
+)
+def test_the_window_of_a_convolution_in_words(attributes, words):
+    text = "HloModule m\n\nENTRY e {\n  x = f32[8] parameter(0)\n  ROOT c = f32[8] custom-call(x), "
+    module = parse(f'{text}custom_call_target="conv"{", " * bool(attributes)}{attributes}\n}}\n')
+    assert window_of(module.entry.root) == words
 
 
 def test_calls_that_compute_something_else(samples):

@@ -31,6 +31,8 @@ class Call(Facts, frozen=True, kw_only=True, rename={"made_by": "pass"}):
     source: the user's line, as ``file:line``
     library: who computes it: cuBLASLt, cuDNN, Triton, XLA itself, …; ``custom call`` if unknown
     computes: what it computes, in words; the target of a custom call if there are none
+    window: of a convolution, its kernel, strides, padding, dilation and groups, in words; empty
+        for others
     operands: shapes of what it reads, with layouts
     results: shapes of what it writes, without ``scratch``
     bytes_read: bytes that one launch reads
@@ -45,6 +47,7 @@ class Call(Facts, frozen=True, kw_only=True, rename={"made_by": "pass"}):
     source: str | None
     library: str
     computes: str
+    window: str
     operands: tuple[str, ...]
     results: tuple[str, ...]
     bytes_read: int

@@ -34,6 +34,7 @@ from fusionscope.history.library_calls import (
     library_of,
     step_of,
     taken_by,
+    window_of,
 )
 from fusionscope.history.workspaces import workspace_bytes
 from fusionscope.hlo import Instruction
@@ -223,6 +224,7 @@ def _boundary(
         source=facts.source,
         library=library.name,
         computes=library.computes,
+        window=window_of(hero) if hero is not None else "",
         operands=tuple(str(operand.shape) for operand in launch.operands),
         results=tuple(str(result.shape) for result in results),
         bytes_read=facts.bytes_read,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.findings.libraries.facts import Boundary, Neighbour
+from fusionscope.findings.movements.facts import Movement, MovementCause
 from fusionscope.words.section import Entry, Line, Section, Tone, line, ranked, strong
-from fusionscope.words.text import counted, size
+from fusionscope.words.text import counted, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
+
+_NORMALIZED = "layout_normalization"
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
@@ -18,14 +21,15 @@ def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
     boundaries = module.find_all(Boundary)
     if not boundaries:
         return
-    entries = [_entry(rank, boundary) for rank, boundary in enumerate(boundaries[:top], 1)]
+    moved = [m for m in module.find_all(Movement) if _is_for_layout(m)]
+    entries = [_entry(rank, boundary, moved) for rank, boundary in enumerate(boundaries[:top], 1)]
     yield Section(
         title="Library boundaries: nothing is fused across these",
         blocks=(ranked("library call", entries, len(boundaries), ("saved at most", "alike")),),
     )
 
 
-def _entry(rank: int, boundary: Boundary) -> Entry:
+def _entry(rank: int, boundary: Boundary, moved: Sequence[Movement]) -> Entry:
     count = len(boundary.names)
     return Entry(
         label=f"{rank}.",
@@ -34,12 +38,14 @@ def _entry(rank: int, boundary: Boundary) -> Entry:
             f"{size(boundary.saved_at_most)} at most",
             f"x{count:,} alike" if count > 1 else "",
         ),
-        lines=tuple(_details(boundary)),
+        lines=(*_details(boundary), *_layouts(boundary, moved)),
     )
 
 
 def _details(boundary: Boundary) -> Iterator[Line]:
     yield line(_what(boundary), Tone.BAD)
+    if boundary.window:
+        yield line(boundary.window)
     shapes = f"{', '.join(boundary.operands)} -> {', '.join(boundary.results)}"
     yield line(shapes, Tone.QUIET, is_cut=True)
     yield line(f"at {boundary.source or 'source line unknown'}", is_cut=True)
@@ -53,6 +59,22 @@ def _details(boundary: Boundary) -> Iterator[Line]:
     for title, neighbours in _neighbours(boundary):
         if neighbours:
             yield line(f"{title}: {neighbours}")
+
+
+def _is_for_layout(movement: Movement) -> bool:
+    """Return whether another layout made it necessary, also one that a later pass turned round."""
+    return movement.cause is MovementCause.LAYOUT or movement.made_by == _NORMALIZED
+
+
+def _layouts(boundary: Boundary, moved: Sequence[Movement]) -> Iterator[Line]:
+    """Yield what the copies beside the call cost that another layout makes necessary; ``moved`` are
+    known if the report shows movements.
+    """
+    beside = {neighbour.name for neighbour in (*boundary.before, *boundary.after)}
+    copies = [movement for movement in moved if movement.kernel in beside]
+    if copies:
+        cost = size(sum(movement.bytes_moved for movement in copies))
+        yield line(f"its layout costs {plural(len(copies), 'copy')}, {cost}", Tone.BAD)
 
 
 def _what(boundary: Boundary) -> str:
