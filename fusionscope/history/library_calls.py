@@ -144,6 +144,7 @@ class Taken(NamedTuple):
 
 _EPILOGUES = {"BIAS": EpilogueStep.BIAS, "RELU": EpilogueStep.RELU, "GELU": EpilogueStep.GELU}
 _ACTIVATIONS = {"kRelu": EpilogueStep.RELU}
+_ACTIVATION_NAMES = {"kRelu6": "ReLU6", "kElu": "ELU", "kLeakyRelu": "leaky ReLU"}
 
 
 def taken_by(call: Instruction) -> tuple[Taken, ...]:
@@ -218,7 +219,7 @@ def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
     activation = str(config.get("activation_mode", "kNone"))
     if activation != "kNone":
         step = _ACTIVATIONS.get(activation)
-        name = activation.removeprefix("k").replace("Relu", EpilogueStep.RELU)
+        name = _ACTIVATION_NAMES.get(activation, activation.removeprefix("k"))
         steps.append(Taken(step or name, step))
     return steps
 
