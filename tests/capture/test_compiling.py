@@ -418,7 +418,7 @@ def test_results_of_a_card_are_loaded_or_the_compiler_stops(
         return
     (facts,) = explain_dump(open_dump(actual.directory)).modules
     (tuned,) = facts.find_all(Autotuned)
-    assert (tuned.basis, tuned.chosen) == ("loaded", expected)
+    assert (tuned.basis, tuned.choice) == ("loaded", expected)
 
 
 def test_results_that_are_not_there_are_an_error(model: Path, tmp_path: Path) -> None:

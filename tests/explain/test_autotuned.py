@@ -85,7 +85,7 @@ def test_instructions_of_other_modules_are_left_out(protobuf, dump):
 
 def test_without_a_card_the_first_that_compiles_is_chosen(samples):
     (tuned,) = samples.facts("h100/dense").find_all(Autotuned)
-    assert (tuned.basis, tuned.chosen, tuned.kernel) == ("first", "Triton", "gemm_fusion_dot")
+    assert (tuned.basis, tuned.choice, tuned.kernel) == ("first", "Triton", "gemm_fusion_dot")
     assert tuned.configuration.split()[:3] == ["block_k=16", "block_m=16", "block_n=8"]
     (section,) = brief(samples.facts("h100/dense"))
     assert "nothing was timed" in str(section.summary)
@@ -93,9 +93,9 @@ def test_without_a_card_the_first_that_compiles_is_chosen(samples):
 
 def test_calls_of_libraries_have_their_algorithms(samples):
     (tuned,) = samples.facts("h100/convolution").find_all(Autotuned)
-    assert (tuned.chosen, tuned.configuration) == ("cuDNN", "algo_id=-1 math_type=DEFAULT_MATH")
+    assert (tuned.choice, tuned.configuration) == ("cuDNN", "algo_id=-1 math_type=DEFAULT_MATH")
     choices = samples.facts("h100-without-triton-gemm/projections").find_all(Autotuned)
-    assert [choice.chosen for choice in choices] == 5 * ["cuBLAS"]
+    assert [entry.choice for entry in choices] == 5 * ["cuBLAS"]
 
 
 def test_a_damaged_log_is_one_problem(dump):

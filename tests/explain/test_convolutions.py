@@ -114,8 +114,8 @@ CALLS: dict[str, tuple[str, dict[str, str], Step, str | None]] = {
 }  # fmt: skip
 
 
-def text_of(middle: str, rest: str, replacements: dict[str, str]) -> str:
-    text = f"{HEAD}{middle}  {rest}\n}}\n"
+def text_of(middle: str, steps: str, replacements: dict[str, str]) -> str:
+    text = f"{HEAD}{middle}  {steps}\n}}\n"
     for name, value in (USUAL | replacements).items():
         text = text.replace(name, value)
     return text
@@ -123,8 +123,8 @@ def text_of(middle: str, rest: str, replacements: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("words", [*PROGRAMS, *CALLS])
 def test_the_condition_that_is_not_met_is_named(words: str) -> None:
-    rest, replacements, step, rule = (PROGRAMS | CALLS)[words]
-    module = parse(text_of(CALL, rest, replacements))
+    steps, replacements, step, rule = (PROGRAMS | CALLS)[words]
+    module = parse(text_of(CALL, steps, replacements))
     (call,) = filter(is_convolution_call, module.walk())
     follower = find_follower(call, has_engine=True)
     assert follower is not None and follower.step is step
@@ -151,9 +151,9 @@ def test_a_call_says_what_it_includes(samples) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("words", PROGRAMS)
 def test_the_compiler_agrees(words, tmp_path) -> None:
-    rest, replacements, step, rule = PROGRAMS[words]
+    steps, replacements, step, rule = PROGRAMS[words]
     file = tmp_path / "program.hlo"
-    file.write_text(text_of(CONVOLUTION, rest, replacements))
+    file.write_text(text_of(CONVOLUTION, steps, replacements))
     program = Program(kind=ProgramKind.HLO, file=file)
     flags = ["--xla_gpu_use_runtime_fusion=true"]
     capture(program, read_target("h100"), tmp_path / "dump", flags=flags)

@@ -117,13 +117,13 @@ def _compared(
 ) -> Iterator[Finding]:
     assert module.final is not None
     final = module.read(module.final)
-    taken = set(_in_ynn(module))
+    operations = set(_in_ynn(module))
     dots = [instruction for instruction in final.walk() if instruction.opcode == "dot"]
     words = " ".join(text.split("ROOT")[-1].split())
     if not dots:
         yield counted("no product is left", words)
     for dot in dots:
-        yield from _compared_dot(module, book, objects, words, dot, is_ynn=dot in taken)
+        yield from _compared_dot(module, book, objects, words, dot, is_ynn=dot in operations)
 
 
 def _compared_dot(

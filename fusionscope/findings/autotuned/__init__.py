@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from fusionscope.findings.autotuned.facts import Autotuned
 
 
-def discover(known: FindingInput) -> tuple[Autotuned, ...]:
+def discover(analysis: FindingInput) -> tuple[Autotuned, ...]:
     """Return the instructions for which the compiler chose an implementation."""
-    if known.module.backend != "gpu":
+    if analysis.module.backend != "gpu":
         return ()
     from fusionscope.findings.autotuned.find import find_autotuned
 
     with suppress(UnusableInput):  # the dump itself reports a damaged log
-        return find_autotuned(known.module, known.kernel_facts)
+        return find_autotuned(analysis.module, analysis.kernel_facts)
     return ()

@@ -37,7 +37,7 @@ class Autotuned(Facts, frozen=True, kw_only=True):
 
     instruction: its name before the choice
     shape: its result
-    chosen: the library or emitter that the compiler gave it, empty if no stage shows that
+    choice: the library or emitter that the compiler gave it, empty if no stage shows that
     configuration: the settings of what it chose, as ``name=value``
     basis: ``measured`` (a log in the dump has its candidates), ``loaded`` (the compiler was given
         results), ``first`` (it timed nothing and took the first that compiles), ``unknown``
@@ -54,7 +54,7 @@ class Autotuned(Facts, frozen=True, kw_only=True):
 
     instruction: str
     shape: str
-    chosen: str
+    choice: str
     configuration: str
     basis: Basis
     kernel: str | None

@@ -169,7 +169,7 @@ def _autotuned(
     return Autotuned(
         instruction=instruction.name,
         shape=str(instruction.shape),
-        chosen=choice.generator,
+        choice=choice.generator,
         configuration=choice.configuration,
         basis=Basis.MEASURED if log is not None else basis,
         kernel=kernel.name if kernel is not None else None,

@@ -44,8 +44,8 @@ def _outcome(tuned: Autotuned) -> Iterator[str]:
         apart = f"; {tuned.margin:.2f} times apart" if tuned.margin is not None else ""
         near_tie = ", a near tie" if tuned.near_tie else ""
         yield f"measured: {times}{apart}{near_tie}"
-    if tuned.chosen:
-        yield f"chosen: {', '.join(filter(None, (tuned.chosen, tuned.configuration)))}"
+    if tuned.choice:
+        yield f"chosen: {', '.join(filter(None, (tuned.choice, tuned.configuration)))}"
     elif tuned.kernel is None:
         yield "the final module has no kernel of this name"
     elif tuned.emitter:
