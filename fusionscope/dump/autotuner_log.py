@@ -1,6 +1,8 @@
-"""What the GPU compiler's autotuner measured, in the file of ``--xla_gpu_dump_autotune_logs_to``.
+"""What the GPU compiler's autotuner measured, in the file of ``--xla_gpu_dump_autotune_logs_to``,
+and what it chose, in ``*.autotune_results.pbtxt`` of each module or the file of
+``--xla_gpu_dump_autotune_results_to``.
 
-It is text, to which each compilation of the process appends: AutotuningLogs, or, with
+A log is text, to which each compilation of the process appends: AutotuningLogs, or, with
 ``--xla_gpu_use_new_autotune_cache_format``, as in jaxlib 0.12, AllRawConfigProfiles. The compiler
 writes it where the device is present: it times candidates on it. Sources: ``xla/autotuning.proto``;
 ``xla/backends/autotuner/autotuning.proto`` and ``autotuner.cc``, ``LogConfigProfiles``.
@@ -45,6 +47,7 @@ _METADATA = frozenset(
     "device explicit_version codegen_version codegen_options_fingerprint per_backend_versions"
     " logs instruction_profiles".split()
 )
+_OF_RESULTS = frozenset("version results device_scope explicit_version_scope entries".split())
 _INSTRUCTION = re.compile(r"%?(?P<name>[\w.\-]+) = (?P<shape>.+?) [\w\-]+\(")
 
 
@@ -76,6 +79,36 @@ class TunedInstruction:
     name: str
     shape: str
     candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """What was chosen for an instruction: ``hlo`` is its text, of a fusion that of the computation
+    in braces.
+    """
+
+    hlo: str
+    candidate: Candidate
+
+
+def read_autotuner_results(data: bytes, file: str) -> tuple[TuningResult, ...]:
+    """Return the results. Those of ``--xla_gpu_use_new_autotune_cache_format`` (``entries``) do not
+    say for which instruction they are, and are left out. Raises ``UnusableInput`` if it is no such
+    text.
+    """
+    root = parse(data, file)
+    for name, _ in root.fields:
+        if name not in _OF_RESULTS:
+            raise UnusableInput(
+                f"found {name}, expected results {{ device: … hlo: … result {{ … }} }}",
+                file=file,
+                hint="this is the file that --xla_gpu_dump_autotune_results_to names",
+            )
+    return tuple(
+        TuningResult(entry.string("hlo"), _read_candidate(result))
+        for entry in root.messages("results")
+        if (result := entry.message("result")) is not None
+    )
 
 
 def read_autotuner_log(data: bytes, file: str) -> tuple[TunedInstruction, ...]:

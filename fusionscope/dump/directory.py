@@ -48,7 +48,7 @@ from fusionscope.errors import UnusableInput, quoted, shorten
 from fusionscope.system.files import is_directory, is_there
 
 if TYPE_CHECKING:
-    from fusionscope.dump.autotuner_log import TunedInstruction
+    from fusionscope.dump.autotuner_log import TunedInstruction, TuningResult
     from fusionscope.dump.buffer_assignment import BufferAssignment
     from fusionscope.dump.device import Device
     from fusionscope.dump.live_ranges import LiveRanges
@@ -463,6 +463,16 @@ class DumpedModule:
 
         logs = self._side(Role.AUTOTUNER_LOG, read_autotuner_log)
         return tuple(entry for log in logs for entry in log)
+
+    @property
+    def autotuner_results(self) -> tuple[TuningResult, ...]:
+        """What the autotuner chose for instructions, those of other modules too."""
+        if Role.AUTOTUNER_RESULTS not in self.files:
+            return ()
+        from fusionscope.dump.autotuner_log import read_autotuner_results
+
+        files = self._side(Role.AUTOTUNER_RESULTS, read_autotuner_results)
+        return tuple(result for results in files for result in results)
 
     @property
     def pass_times(self) -> tuple[PassTime, ...]:

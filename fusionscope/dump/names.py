@@ -34,6 +34,7 @@ class Role(Enum):
     THUNKS_IN_GRAPHS = "thunks in command buffers"
     THUNK_METADATA = "metadata of thunks"
     AUTOTUNER_LOG = "autotuner log"
+    AUTOTUNER_RESULTS = "autotuner results"
     TPU_FLAGS = "flags of a TPU's compiler"
     CAPTURE = "record of `capture`"
 
@@ -81,6 +82,7 @@ _FIXED = re.compile(
 _SIDE = {
     "priority_fusion_dump.txt": Role.PRIORITY_FUSION,
     "gpu_target_config.pbtxt": Role.DEVICE,
+    "autotune_results.pbtxt": Role.AUTOTUNER_RESULTS,
     "target_arguments.txt": Role.TPU_TARGET,
     "tpu_comp_env.txt": Role.TPU_FLAGS,
     "debug_options": Role.FLAGS,
@@ -101,8 +103,10 @@ _MEMORY_ROLES = {
 _PTX = re.compile(r"(?P<module>.+?)(?:\.\d+)?\.ptx", re.DOTALL)
 # The user names it, and the compiler appends to it for each module of the process.
 OF_ALL_MODULES = -1
-_AUTOTUNER_LOG = re.compile(
-    r"(?!module_).*autotun\w*[-_.]?logs?\b.*\.(?:txt|textproto|pbtxt|log)", re.I
+_AUTOTUNER = re.compile(
+    r"(?!module_).*autotun[a-z]*[-_.]?(?:(?P<log>logs?)|results?|db)\b.*"
+    r"\.(?:txt|txtpb|textproto|pbtxt|log)",
+    re.I,
 )
 CAPTURE_RECORD = "fusionscope-capture.json"
 _OF_ALL = {CAPTURE_RECORD: Role.CAPTURE}
@@ -158,7 +162,9 @@ def _read_plain_name(name: str) -> FileName | None:
         )
     match = _MODULE.fullmatch(name)
     if match is None:
-        role = Role.AUTOTUNER_LOG if _AUTOTUNER_LOG.fullmatch(name) else _OF_ALL.get(name)
+        role = _OF_ALL.get(name)
+        if match := _AUTOTUNER.fullmatch(name):
+            role = Role.AUTOTUNER_LOG if match["log"] else Role.AUTOTUNER_RESULTS
         if role is None:
             return None
         return FileName(role=role, module_id=OF_ALL_MODULES, module=None, label="")

@@ -1,7 +1,12 @@
 import pytest
 from autotuner_logs import Protobuf, add_log
 
-from fusionscope.dump.autotuner_log import Candidate, TunedInstruction, read_autotuner_log
+from fusionscope.dump.autotuner_log import (
+    Candidate,
+    TunedInstruction,
+    read_autotuner_log,
+    read_autotuner_results,
+)
 from fusionscope.errors import UnusableInput
 
 FILE = "autotune_logs.txt"
@@ -127,3 +132,23 @@ def test_an_empty_log_has_no_instructions():
 def test_other_content_is_refused(content, expected):
     with pytest.raises(UnusableInput, match=expected):
         read_autotuner_log(content, FILE)
+
+
+def test_results_have_the_text_of_the_instruction_and_the_choice():
+    text = (
+        'version: 3 results { device: "CUDA: 9.0" hlo: "{\\n  ROOT tmp_0 = f32[] dot()\\n}" '
+        "result { run_time { nanos: 31744 } triton { block_m: 32 } } }"
+    )
+    (result,) = read_autotuner_results(text.encode(), FILE)
+    assert result.hlo == "{\n  ROOT tmp_0 = f32[] dot()\n}"
+    assert (result.candidate.generator, result.candidate.time_us) == ("Triton", 31.744)
+
+
+def test_newer_results_do_not_say_for_what_they_are():
+    text = 'entries { key { target { hlo_fingerprint: "c77b" } } value { } }'
+    assert read_autotuner_results(text.encode(), FILE) == ()
+
+
+def test_another_file_is_no_results():
+    with pytest.raises(UnusableInput, match="found logs, expected results"):
+        read_autotuner_results(b"logs { }", FILE)

@@ -1,4 +1,5 @@
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -116,3 +117,25 @@ def test_the_text_names_times_and_failures(protobuf, dump):
     assert "measured: Triton 12.1 µs (3 candidates, 1 failed), cuBLAS 14.9 µs (1 candidate)" in text
     assert "1.23 times apart" in text
     assert "1 candidate failed to run: no space" in text
+
+
+# As the compiler writes this fusion (xla/service/gpu/autotuning/autotune_cache_key.cc).
+_FUSION = """{
+  tmp_0 = f32[256,4,128]{2,1,0} parameter(0)
+  tmp_1 = f32[4,128,1024]{2,1,0} parameter(1)
+  ROOT tmp_2 = f32[4,256,1024]{2,1,0} \
+dot(f32[256,4,128]{2,1,0} tmp_0, f32[4,128,1024]{2,1,0} tmp_1), lhs_batch_dims={1}
+}"""
+
+
+def results_of(hlo):
+    entry = f"hlo: {json.dumps(hlo)} result {{ run_time {{ nanos: 31744 }} triton {{ }} }}"
+    return f"version: 3 results {{ {entry} }}"
+
+
+def test_results_say_how_long_the_choice_took(dump):
+    for name, expected in ((_FUSION, 31.744), (_FUSION.replace("1024", "512"), None)):
+        (dump / "autotune_results.txtpb").write_text(results_of(name))
+        (tuned,) = explain_module(open_dump(dump).modules[0]).find_all(Autotuned)
+        assert tuned.choice_us == expected
+        assert tuned.basis == ("measured" if expected else "first")

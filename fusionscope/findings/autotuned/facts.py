@@ -39,7 +39,8 @@ class Autotuned(Facts, frozen=True, kw_only=True):
     shape: its result
     choice: the library or emitter that the compiler gave it, empty if no stage shows that
     configuration: the settings of what it chose, as ``name=value``
-    basis: ``measured`` (a log in the dump has its candidates), ``loaded`` (the compiler was given
+    choice_us: microseconds that its results in the dump say the choice took; null without them
+    basis: ``measured`` (a log or results in the dump), ``loaded`` (the compiler was given
         results), ``first`` (it timed nothing and took the first that compiles), ``unknown``
     kernel: its kernel in the final module, null if none has the name
     emitter: the emitter of that kernel, empty if there is none
@@ -56,6 +57,7 @@ class Autotuned(Facts, frozen=True, kw_only=True):
     shape: str
     choice: str
     configuration: str
+    choice_us: float | None
     basis: Basis
     kernel: str | None
     emitter: str

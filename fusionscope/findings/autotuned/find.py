@@ -5,6 +5,7 @@ Source: ``xla/backends/autotuner/config_assigner.cc``, ``AssignConfigs`` and ``G
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +36,8 @@ _GENERATORS = {
 _UNSET = ("", "0", 0, 0.0, False)
 _TARGETS = {"__cublas": "cuBLAS", "__cudnn": "cuDNN"}
 
+_OPCODE = re.compile(r" ([a-z][\w\-]*)\(")
+_SHAPE = re.compile(r"\w+\[[^\]]*\](?:\{[^}]*\})?")
 _Field = tuple[tuple[str, ...], object]
 
 
@@ -62,6 +65,7 @@ def find_autotuned(module: DumpedModule, kernels: Sequence[KernelFacts]) -> tupl
     if not logs and not choices:
         return ()
     basis = _basis(module)
+    results = {_signature(result.hlo): result for result in module.autotuner_results}
     shapes = ShapeTable()
     by_name = {kernel.name: kernel for kernel in kernels}
     autotuned = []
@@ -72,7 +76,9 @@ def find_autotuned(module: DumpedModule, kernels: Sequence[KernelFacts]) -> tupl
         if log is not None or instruction.name in choices:
             choice = choices.get(instruction.name, _Choice(instruction.name))
             kernel = by_name.get(choice.name)
-            autotuned.append(_autotuned(instruction, choice, log, basis, kernel))
+            result = results.get(_signature(_text(instruction))) if results else None
+            time_us = result.candidate.time_us if result is not None else None
+            autotuned.append(_autotuned(instruction, choice, log, time_us, basis, kernel))
     return tuple(sorted(autotuned, key=lambda entry: -_best_time(entry)))
 
 
@@ -142,6 +148,29 @@ def _choice(successor: Instruction, new: Mapping[tuple[str, ...], object]) -> _C
     return _Choice(successor.name, next(iter(generators), ""), " ".join(settings))
 
 
+def _text(instruction: Instruction) -> str:
+    """Return the text of an instruction without names: of a fusion, that of what it computes."""
+    inside = (
+        instruction.called[0].instructions if instruction.opcode == "fusion" else (instruction,)
+    )
+    return "\n".join(
+        f"= {i.shape} {i.opcode}({', '.join(str(operand.shape) for operand in i.operands)})"
+        for i in inside
+    )
+
+
+def _signature(hlo: str) -> tuple[tuple[str, ...], ...]:
+    """Return the shapes and the operation of an instruction, or of those in a fusion, in any order,
+    without names. Source: xla/service/gpu/autotuning/autotune_cache_key.cc.
+    """
+    parts = (line.partition("), ")[0] for line in hlo.splitlines())
+    return tuple(
+        sorted(
+            (match[1], *_SHAPE.findall(part)) for part in parts if (match := _OPCODE.search(part))
+        )
+    )
+
+
 def _basis(module: DumpedModule) -> Basis:
     flags = module.flags.values if module.flags is not None else {}
     if any(flags.get(name) for name in _LOADED):
@@ -153,6 +182,7 @@ def _autotuned(
     instruction: Instruction,
     choice: _Choice,
     log: TunedInstruction | None,
+    time_us: float | None,
     basis: Basis,
     kernel: KernelFacts | None,
 ) -> Autotuned:
@@ -171,7 +201,8 @@ def _autotuned(
         shape=str(instruction.shape),
         choice=choice.generator,
         configuration=choice.configuration,
-        basis=Basis.MEASURED if log is not None else basis,
+        choice_us=time_us or None,
+        basis=Basis.MEASURED if log is not None or time_us else basis,
         kernel=kernel.name if kernel is not None else None,
         emitter=kernel.emitter if kernel is not None else "",
         source=kernel.source if kernel is not None else None,

@@ -39,13 +39,14 @@ def _entry(rank: int, tuned: Autotuned) -> Entry:
 
 def _outcome(tuned: Autotuned) -> Iterator[str]:
     """Yield what was measured, and which code the final module has."""
-    if tuned.basis is Basis.MEASURED:
-        times = ", ".join(map(_time, tuned.generators)) or "no candidate"
+    if tuned.generators:
+        times = ", ".join(map(_time, tuned.generators))
         apart = f"; {tuned.margin:.2f} times apart" if tuned.margin is not None else ""
         near_tie = ", a near tie" if tuned.near_tie else ""
         yield f"measured: {times}{apart}{near_tie}"
     if tuned.choice:
-        yield f"chosen: {', '.join(filter(None, (tuned.choice, tuned.configuration)))}"
+        time = f"; {duration(tuned.choice_us)} when it was measured" if tuned.choice_us else ""
+        yield f"chosen: {', '.join(filter(None, (tuned.choice, tuned.configuration)))}{time}"
     elif tuned.kernel is None:
         yield "the final module has no kernel of this name"
     elif tuned.emitter:
