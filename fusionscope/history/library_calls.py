@@ -7,6 +7,7 @@ cudnn_fused_conv_rewriter.cc; each was checked against programs compiled by jaxl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -221,7 +222,23 @@ def _by_convolution(call: Instruction, config: dict[str, Any]) -> list[Taken]:
         step = _ACTIVATIONS.get(activation)
         name = _ACTIVATION_NAMES.get(activation, activation.removeprefix("k"))
         steps.append(Taken(step or name, step))
+    operations = _GRAPH_OPERATION.findall(str(config.get("serialized_graph", "")))
+    steps += [Taken(_GRAPH_WORDS.get(name, name)) for name in operations if name != "conv"]
     return steps
+
+
+# Source: GraphString in xla/backends/gpu/transforms/cudnn_fused_conv_rewriter.cc.
+_GRAPH_OPERATION = re.compile(r"\d+:\[\w+\](\w+)\(")
+_GRAPH_WORDS = {
+    "add": EpilogueStep.ADDITION,
+    "amax": "the largest absolute value",
+    "elu": "ELU",
+    "invscale": "division by a scale",
+    "max": "maximum",
+    "min": "minimum",
+    "relu": EpilogueStep.RELU,
+    "scale": "scaling",
+}
 
 
 def _message(config: object, name: str) -> dict[str, Any]:

@@ -407,6 +407,14 @@ def test_what_a_convolution_takes_in(tmp_path, settings, resources):
     assert call.taken_after == resources
 
 
+def test_what_the_graph_of_a_convolution_takes_in(tmp_path):
+    graph = '"serialized_graph":"7:[f32]conv();9:[f32]scale(7);11:[f32]relu(9);"'
+    call = convolution().replace('"conv_result_scale":1', f'"conv_result_scale":1,{graph}')
+    call = call.replace("BiasActivationForward", "ForwardGraph")
+    (actual,) = written(tmp_path, IMAGES, KERNEL, VECTOR, call, FEATURES).values()
+    assert actual.taken_after == ("scaling", "ReLU")
+
+
 def test_zeros_are_no_bias(tmp_path):
     lines = [IMAGES, KERNEL, MADE_UP[0], convolution("kRelu"), FEATURES]
     (call,) = written(tmp_path, *lines, callees=(MADE_UP[1],)).values()
