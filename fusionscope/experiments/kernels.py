@@ -18,6 +18,11 @@ def take_apart(graph: MutableModule) -> dict[MutableInstruction, MutableInstruct
     for computation in graph.post_order():
         for instruction in computation.post_order():
             if instruction.opcode == "fusion":
+                inside = instruction.fused.root
+                if inside.opcode == "parameter":  # a tile of an operand, within a Triton fusion
+                    operand = instruction.operands[inside.parameter_number]
+                    computation.replace(instruction, operand)
+                    continue
                 clones = unpack(instruction)
                 computation.replace(instruction, clones[-1])
                 kernels = (clone for clone in clones if clone.opcode in _KERNELS)

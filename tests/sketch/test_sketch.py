@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from fusionscope import UnusableInput
 from fusionscope.cli.main import cli
 from fusionscope.dump import open_dump
+from fusionscope.experiments.kernels import take_apart
+from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
 from fusionscope.rerun.running import Numbers
 from fusionscope.sketch.sketch import Sketch, sketch
@@ -223,3 +225,13 @@ def test_a_reduction_of_several_values_is_shared_by_its_rows() -> None:
     )
     # At least 1,024 elements of the largest value for each: there are 64 times 4,096.
     assert drawn.steps == 256
+
+
+def test_tiles_within_a_fusion_are_its_operands() -> None:
+    """jaxlib 0.7 writes what Triton reads of an operand as a fusion of nothing."""
+    dump = DUMPS.parents[1] / "tests" / "versions" / "dumps" / "h100-jaxlib-0.7" / "dense"
+    module = open_dump(dump).modules[0]
+    graph = MutableModule(module.read(module.last))
+    take_apart(graph)
+    opcodes = [instruction.opcode for instruction in graph.entry.post_order()]
+    assert "dot" in opcodes and "fusion" not in opcodes
