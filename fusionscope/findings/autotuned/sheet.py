@@ -12,7 +12,10 @@ from fusionscope.words.text import duration, plural
 if TYPE_CHECKING:
     from fusionscope.facts.result import ModuleFacts
 
-_ASSUMED = "nothing was timed, a card may choose otherwise"
+_BASES = {
+    Basis.FIRST: ": nothing was timed, a card may choose otherwise",
+    Basis.LOADED: ", loaded from results",
+}
 
 
 def sheet(module: ModuleFacts, top: int | None) -> Iterator[Section]:
@@ -66,7 +69,7 @@ def _time(best: GeneratorTime) -> str:
 def _summary(tuned: Sequence[Autotuned]) -> str:
     near_ties = sum(instruction.near_tie for instruction in tuned)
     ties = f", {plural(near_ties, 'near tie')}" if near_ties else ""
-    basis = f": {_ASSUMED}" if tuned[0].basis is Basis.FIRST else ""
+    basis = _BASES.get(tuned[0].basis, "")
     return f"{plural(len(tuned), 'choice')} of the compiler{ties}{basis}"
 
 
