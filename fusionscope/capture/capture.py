@@ -370,6 +370,13 @@ def _request(
         "takes_plan": takes_plan,
         "inputs": str(inputs.resolve()) if inputs is not None else None,
         "profile": str(profile.resolve()) if profile is not None else None,
+    }
+    return content | request_for(program, target)
+
+
+def request_for(program: Program, target: Target) -> dict[str, Any]:
+    """Return what a child process is told of a program and its target."""
+    content: dict[str, Any] = {
         "program": {**asdict(program), "kind": program.kind.value},
         "device": {**asdict(target), "is_here": target.is_here},
     }

@@ -330,11 +330,7 @@ def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> No
     except ImportError as error:
         raise Unusable(f"{sys.executable} has no jax: {error}") from None
     program = request["program"]
-    if any(
-        argument["dtype"] in ("s64", "u64", "f64", "c128")
-        for argument in program["arguments"] or ()
-    ):
-        jax.config.update("jax_enable_x64", True)
+    allow_64_bits(program)
     if program["kind"] == "function":
         outer = os.environ.get(_XLA_FLAGS, "")
         function, arguments = _function(program)
@@ -376,6 +372,17 @@ def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> No
         if request["takes_plan"]:
             require_some_hook()
         _compile_module(program, request["device"], request["put"], reply, result)
+
+
+def allow_64_bits(program: dict[str, Any]) -> None:
+    """Let jax keep 64 bits if an argument of the command line has them."""
+    import jax
+
+    if any(
+        argument["dtype"] in ("s64", "u64", "f64", "c128")
+        for argument in program["arguments"] or ()
+    ):
+        jax.config.update("jax_enable_x64", True)
 
 
 def _lower_calls_of_the_host() -> None:
@@ -577,16 +584,20 @@ def record_profile(compiled: Any, arguments: tuple[Any, ...], directory: Path) -
     """Run ``compiled`` and write what the profiler records of the runs into ``directory``."""
     import jax
 
-    def fresh() -> Any:
-        return jax.block_until_ready(jax.tree.map(_array, arguments))  # a run may use them up
-
     for _ in range(_WARM_UPS):
-        jax.block_until_ready(compiled(*fresh()))
-    inputs = [fresh() for _ in range(PROFILED_RUNS)]
+        jax.block_until_ready(compiled(*fresh(arguments)))
+    inputs = [fresh(arguments) for _ in range(PROFILED_RUNS)]
     with profiling(directory) as place_threads:
         for input_arrays in inputs:
             place_threads()
             jax.block_until_ready(compiled(*input_arrays))
+
+
+def fresh(arguments: tuple[Any, ...]) -> Any:
+    """Return new arrays for a run, which may use them up."""
+    import jax
+
+    return jax.block_until_ready(jax.tree.map(_array, arguments))
 
 
 @contextlib.contextmanager

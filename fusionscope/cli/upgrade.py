@@ -19,7 +19,7 @@ from fusionscope.cli.output import (
 from fusionscope.cli.progress import show_progress
 from fusionscope.facts.pair_names import read_pair
 
-_FIGURES = ("time", "bytes", "launches", "peak", "compile-time")
+_FIGURES = ("measured-time", "time", "bytes", "launches", "peak", "compile-time")
 
 
 @click.command(name="upgrade")
@@ -63,6 +63,9 @@ _FIGURES = ("time", "bytes", "launches", "peak", "compile-time")
     type=click.IntRange(0),
     help="If it is worse, compile it with up to N flags, and N edits, that may get it back.",
 )
+@click.option(
+    "--run/--no-run", "runs", default=True, help="Run a function for the CPU with both releases."
+)
 @flag_option
 @directory_option(
     "fusionscope-upgrade",
@@ -81,6 +84,7 @@ def command(
     bisects: bool,
     by: str | None,
     most: int,
+    runs: bool,
     flags: list[str],
     output: Path,
     limit_s: float,
@@ -91,7 +95,8 @@ def command(
 
     TARGET is as for capture. It is compiled with both releases, even for a device that is absent.
     A release gets an environment of its own, made once with uv or venv. The figures come first:
-    estimated time, bytes, launches, memory and the time to compile. Then each fusion that was lost
+    time, which is measured on a CPU, bytes, launches, memory and the time to compile. Then each
+    fusion that was lost
     or gained, with the pass and the rule. Where HLO is the same, the code of its kernels is
     compared. If it is worse, flags and edits that may get it back are compiled. The exit code is
     then 1.
@@ -103,7 +108,7 @@ def command(
       fusionscope upgrade model.py:step --from old/bin/python --to new/bin/python
       fusionscope upgrade model.py:step --from 0.9.2 --to 0.12.0 --bisect --by 'reduce -> subtract'
     """
-    from fusionscope.capture.targets import read_program, read_target
+    from fusionscope.capture.targets import ProgramKind, read_program, read_target
     from fusionscope.passes.overrides import PairPattern
     from fusionscope.report.upgrade import sections_of
     from fusionscope.upgrade.figures import Figure, Verdict
@@ -116,12 +121,14 @@ def command(
     elif by is not None:
         producer, consumer = read_pair(by, "--by")
         followed = PairPattern(producer or "", consumer or "")
+    compiled, target = read_program(program, arguments), read_target(device)
     trial = Trial(
-        program=read_program(program, arguments),
-        target=read_target(device),
+        program=compiled,
+        target=target,
         folder=output,
         flags=tuple(flags),
         limit_s=limit_s,
+        runs=runs and target.name == "cpu" and compiled.kind is ProgramKind.FUNCTION,
     )
     with show_progress() as progress:
         result = upgrade(

@@ -38,7 +38,11 @@ _WHERE = {
     Where.PASSES: "the compiler gets the same program, and makes other HLO of it",
     Where.BELOW: "HLO is the same: the difference is below it",
 }
-_FIGURES = {Figure.BYTES: "bytes moved", Figure.PEAK: "peak of memory"}
+_FIGURES = {
+    Figure.STRIDED: "strided writes",
+    Figure.BYTES: "bytes moved",
+    Figure.PEAK: "peak of memory",
+}
 
 
 def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
@@ -87,7 +91,7 @@ def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
             Span(str(change.verdict), _TONES[change.verdict]),
         )
         for change in upgrade.changes
-        if (change.before, change.after) != (None, None)
+        if change.before or change.after
     )
     columns = (
         Column("figure"),
@@ -112,7 +116,7 @@ def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
 def _headline(upgrade: Upgrade) -> str:
     if upgrade.verdict is not Verdict.SAME or upgrade.where is Where.NOWHERE:
         return str(upgrade.verdict)
-    return f"same figures, other {'code' if upgrade.where is Where.BELOW else 'HLO'}"
+    return f"same figures, other {'code' if upgrade.code else 'HLO'}"
 
 
 def _name(figure: Figure, is_nominal: bool) -> str:
@@ -125,7 +129,7 @@ def _text(figure: Figure, value: float | None) -> str:
     if value is None:
         return "unknown"
     match figure:
-        case Figure.TIME:
+        case Figure.MEASURED_TIME | Figure.TIME:
             return duration(value)
         case Figure.COMPILE_TIME:
             return duration(value * 1e6)
@@ -141,16 +145,19 @@ def _unfinished(sides: Sequence[Side]) -> Iterator[str]:
                 f"jaxlib {side.jaxlib} did not finish, figures are of its last stage: "
                 f"{side.problem}"
             )
+        if side.run_problem:
+            yield f"jaxlib {side.jaxlib} did not run it: {side.run_problem}"
 
 
 def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
+    figures = [figure for figure in Figure if any(side.figure(figure) for side in boundary.sides)]
     rows = tuple(
-        (side.jaxlib, *(_text(figure, side.figure(figure)) for figure in Figure))
+        (side.jaxlib, *(_text(figure, side.figure(figure)) for figure in figures))
         for side in boundary.sides
     )
     columns = (
         Column("jaxlib"),
-        *(Column(_name(figure, is_nominal), is_number=True) for figure in Figure),
+        *(Column(_name(figure, is_nominal), is_number=True) for figure in figures),
     )
     return Section(
         title=f"Since jaxlib {boundary.first_after}",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from fusionscope.facts.facts import Facts
+from fusionscope.hlo import Module
 from fusionscope.system.files import read_text
 
 _LLVM = re.compile(r"^define [^@\n]*@\"?([\w.$-]+)\"?\(.*?^\}", re.MULTILINE | re.DOTALL)
@@ -45,10 +46,14 @@ class CodeChange(Facts, frozen=True):
     after: int
 
 
-def compare_code(before: Path, after: Path) -> tuple[CodeChange, ...] | None:
-    """Return the traits in which kernels of the same name differ; None if the dumps share none."""
+def compare_code(
+    before: Path, after: Path, kernels: Container[str] | None = None
+) -> tuple[CodeChange, ...] | None:
+    """Return the traits in which kernels of the same name differ, of ``kernels`` only if there are
+    any; None if the dumps share none.
+    """
     ours, theirs = dict(_kernels(before)), dict(_kernels(after))
-    shared = [name for name in ours if name in theirs]
+    shared = [name for name in ours if name in theirs and (kernels is None or name in kernels)]
     if not shared:
         return None
     return tuple(
@@ -57,6 +62,23 @@ def compare_code(before: Path, after: Path) -> tuple[CodeChange, ...] | None:
         for trait in sorted(ours[name].keys() | theirs[name].keys())
         if ours[name][trait] != theirs[name][trait]
     )
+
+
+def same_kernels(before: Module, after: Module) -> set[str]:
+    """Return the names of kernels, as code has them, that both modules make of the same HLO."""
+    ours, theirs = _operations(before), _operations(after)
+    return {name for name, operations in ours.items() if theirs.get(name) == operations}
+
+
+def _operations(module: Module) -> dict[str, list[tuple[str, str]]]:
+    """Return the opcodes and shapes of each kernel."""
+    return {
+        re.sub(r"\W", "_", fusion.name): [
+            (instruction.opcode, str(instruction.shape))
+            for instruction in (fusion, *fusion.operands, *computation.instructions)
+        ]
+        for computation, fusion in module.outermost_fusions.items()
+    }
 
 
 def _kernels(dump: Path) -> Iterator[tuple[str, Counter[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.passes.overrides import PairPattern
+from fusionscope.upgrade.strides import strided_bytes
 from fusionscope.versions.context import read_gpu, read_target
 
 
@@ -30,6 +32,8 @@ class Verdict(StrEnum):
 class Figure(StrEnum):
     """A figure of a compiled program. The first that differs decides the verdict."""
 
+    MEASURED_TIME = "measured-time"
+    STRIDED = "strided"  # writes of scatters, which estimated times do not know
     TIME = "time"
     BYTES = "bytes"
     LAUNCHES = "launches"
@@ -41,6 +45,9 @@ class Figure(StrEnum):
 # time to compile varies: it has to double, and by seconds.
 _SHARE = 0.01
 _COMPILE_TIMES, _COMPILE_S = 2.0, 2.0
+# Of measured times: equal loops at other addresses differ by up to a fifth (docs/rerun.md).
+_MEASURED_TIMES = 1.25
+_STRIDED_SHARE = 0.1  # of all bytes that are moved
 
 
 class Side(Facts, frozen=True, kw_only=True):
@@ -52,11 +59,16 @@ class Side(Facts, frozen=True, kw_only=True):
     dump: the folder of its dump
     launches: launches in a run
     bytes_moved: bytes that these move, as shapes tell
+    strided_bytes: bytes that scatters write with a stride on a GPU, which takes several times as
+        long; estimated times do not know it. Null on others
     time_us: the estimated time of a run in microseconds, nominal for a CPU
     peak_bytes: the most memory that is alive at once; null if the dump does not show it
     compile_s: seconds to compile it and dump its stages, the shorter of two times if they seemed
         to differ, the limit if it took longer; null if it did not finish
     problem: why the compiler did not finish; empty if it did
+    runs_us: the shortest of some runs in microseconds, for each round of measuring; empty if it was
+        not run
+    run_problem: why the program does not run; empty if it does, or was not to
     """
 
     jaxlib: str
@@ -64,13 +76,24 @@ class Side(Facts, frozen=True, kw_only=True):
     dump: Path
     launches: int
     bytes_moved: int
+    strided_bytes: int | None = None
     time_us: float | None
     peak_bytes: int | None
     compile_s: float | None
     problem: str
+    runs_us: tuple[float, ...] = ()
+    run_problem: str = ""
 
     def figure(self, figure: Figure) -> float | None:
-        values = self.time_us, self.bytes_moved, self.launches, self.peak_bytes, self.compile_s
+        values = (
+            min(self.runs_us, default=None),
+            self.strided_bytes,
+            self.time_us,
+            self.bytes_moved,
+            self.launches,
+            self.peak_bytes,
+            self.compile_s,
+        )
         return dict(zip(Figure, values, strict=True))[figure]
 
     def at_least(self, again: Side) -> Side:
@@ -82,7 +105,7 @@ class Side(Facts, frozen=True, kw_only=True):
 class Change(Facts, frozen=True):
     """A figure of both sides.
 
-    figure: ``time``, ``bytes``, ``launches``, ``peak`` or ``compile-time``
+    figure: ``measured-time``, ``strided``, ``time``, ``bytes``, ``launches``, ``peak`` or ``compile-time``
     before: with the first release; null if it is unknown
     after: with the second release; null if it is unknown
     verdict: ``same``, ``better`` or ``worse``
@@ -111,6 +134,7 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
         dump=captured.directory,
         launches=figures.launches,
         bytes_moved=figures.bytes_moved,
+        strided_bytes=strided_bytes(final) if module.backend == "gpu" else None,
         time_us=figures.time_us,
         peak_bytes=memory.peak_bytes if memory is not None else None,
         compile_s=limit_s if captured.problem.startswith(LATE) else captured.compile_s,
@@ -137,7 +161,12 @@ def judge(figure: Figure, before: Side, after: Side) -> Verdict:
         return Verdict.SAME
     least, most = sorted((old, new))
     is_same = most <= least * (1 + _SHARE)
-    if figure is Figure.LAUNCHES:
+    if figure is Figure.MEASURED_TIME:
+        fast, slow = sorted((before.runs_us, after.runs_us), key=min)
+        is_same = max(fast) >= min(slow) or most < least * _MEASURED_TIMES
+    elif figure is Figure.STRIDED:
+        is_same = most - least <= _STRIDED_SHARE * max(before.bytes_moved, after.bytes_moved)
+    elif figure is Figure.LAUNCHES:
         is_same = least == most
     elif figure is Figure.COMPILE_TIME:
         is_same = most < least * _COMPILE_TIMES or most < least + _COMPILE_S
@@ -148,8 +177,19 @@ def judge(figure: Figure, before: Side, after: Side) -> Verdict:
 
 def overall(changes: tuple[Change, ...]) -> Verdict:
     """Return the verdict on the first figure that differs."""
-    differing = (change.verdict for change in changes if change.verdict is not Verdict.SAME)
-    return next(differing, Verdict.SAME)
+    return next((change.verdict for change in differing(changes)), Verdict.SAME)
+
+
+def differing(changes: Iterable[Change]) -> Iterator[Change]:
+    """Yield the figures that differ. An estimated time does not count beside a measured one."""
+    is_measured = False
+    for change in changes:
+        if change.figure is Figure.MEASURED_TIME:
+            is_measured = None not in (change.before, change.after)
+        elif change.figure is Figure.TIME and is_measured:
+            continue
+        if change.verdict is not Verdict.SAME:
+            yield change
 
 
 def is_fused(side: Side, pattern: PairPattern) -> bool | None:

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from fusionscope.compare.difference import Difference, ModuleDifference, compare
 from fusionscope.progress import Progress
-from fusionscope.upgrade.below import CodeChange, compare_code
-from fusionscope.upgrade.figures import Side
+from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels
+from fusionscope.upgrade.figures import Side, module_of
 
 
 class Where(StrEnum):
@@ -22,13 +22,18 @@ class Where(StrEnum):
 def compare_dumps(
     before: Side, after: Side, progress: Progress
 ) -> tuple[Difference, Where, tuple[CodeChange, ...] | None]:
-    """Return what differs between two dumps, and where: first HLO, then code."""
+    """Return what differs between two dumps, where it begins, and in the code of kernels that have
+    the same HLO.
+    """
     difference = compare(before.dump, after.dump, progress=progress)
     for module in difference.modules:
         if not is_same_program(module):
             divergence = module.first_divergence
             is_lowered = divergence is not None and divergence.last_same is None
-            return difference, Where.LOWERING if is_lowered else Where.PASSES, None
+            modules = (module_of(side.dump) for side in (before, after))
+            kernels = same_kernels(*(module.read(module.last) for module in modules))
+            code = compare_code(before.dump, after.dump, kernels)
+            return difference, Where.LOWERING if is_lowered else Where.PASSES, code
     code = compare_code(before.dump, after.dump)
     return difference, Where.BELOW if code else Where.NOWHERE, code
 

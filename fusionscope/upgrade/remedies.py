@@ -24,12 +24,14 @@ from fusionscope.upgrade.figures import (
     Side,
     Verdict,
     compare_figures,
+    judge,
     module_of,
     overall,
 )
+from fusionscope.upgrade.measured import measure
 from fusionscope.upgrade.trial import Trial
 
-_ESTIMATED = frozenset(Figure) - {Figure.COMPILE_TIME}
+_OF_RUNS = frozenset(Figure) - {Figure.COMPILE_TIME}
 
 
 class Remedy(Facts, frozen=True, kw_only=True):
@@ -73,11 +75,14 @@ def try_changes(
 def _try_flags(
     trial: Trial, sides: tuple[Side, Side], flags: Sequence[str], progress: Progress
 ) -> Iterator[tuple[Side, Remedy]]:
+    is_slower = judge(Figure.MEASURED_TIME, *sides) is Verdict.WORSE
     for number, (flag, _) in enumerate(each_of(flags, lambda flag: f"trying {flag}", progress), 1):
         try:
             side = trial.compile(sides[1].python, f"flag-{number}", [flag])
         except UnusableInput:  # a flag of another release
             continue
+        if is_slower:
+            (side,) = measure(trial, (side,), [flag])
         if _is_better(sides[1], side):
             changes, is_whole = _compared(sides[0], side)
             yield side, Remedy(flag=flag, is_whole=is_whole, changes=changes)
@@ -99,7 +104,7 @@ def _edits(trial: Trial, after: Side, progress: Progress) -> Iterator[tuple[Offe
     if any(
         change.verdict is not Verdict.SAME
         for change in compare_figures(after, again)
-        if change.figure in _ESTIMATED
+        if change.figure in _OF_RUNS
     ):
         return
     for offer in offers:
@@ -143,7 +148,7 @@ def _compared(before: Side, side: Side) -> tuple[tuple[Change, ...], bool]:
     """Return the figures beside the first release, and whether none is worse."""
     changes = compare_figures(before, side)
     return changes, all(
-        change.verdict is not Verdict.WORSE for change in changes if change.figure in _ESTIMATED
+        change.verdict is not Verdict.WORSE for change in changes if change.figure in _OF_RUNS
     )
 
 
@@ -174,6 +179,6 @@ def _flags(difference: Difference, after: Side) -> Iterator[str]:
 def _is_better(after: Side, side: Side) -> bool:
     """Return whether the first figure that differs is better, but for the time to compile."""
     return (
-        overall(tuple(c for c in compare_figures(after, side) if c.figure in _ESTIMATED))
+        overall(tuple(c for c in compare_figures(after, side) if c.figure in _OF_RUNS))
         is Verdict.BETTER
     )

@@ -19,13 +19,14 @@ _TAKES_CODE = (0, 9)  # earlier compilers always dump code, and refuse the flag
 
 
 class Trial(Facts, frozen=True, kw_only=True):
-    """What is compiled, for what, into which folder."""
+    """What is compiled, for what, into which folder, and whether it also ``runs``."""
 
     program: Program
     target: Target
     folder: Path
     flags: tuple[str, ...] = ()
     limit_s: float = 600.0
+    runs: bool = False
 
     def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
         """Compile with the Python or release ``python`` into the folder ``name``. Raises

@@ -12,7 +12,16 @@ from fusionscope.facts.facts import Facts
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.progress import Progress, silent
 from fusionscope.upgrade.below import CodeChange
-from fusionscope.upgrade.figures import Change, Figure, Side, Verdict, compare_figures, overall
+from fusionscope.upgrade.figures import (
+    Change,
+    Figure,
+    Side,
+    Verdict,
+    compare_figures,
+    differing,
+    overall,
+)
+from fusionscope.upgrade.measured import measure
 from fusionscope.upgrade.place import Where, compare_dumps
 from fusionscope.upgrade.remedies import Remedy, try_changes
 from fusionscope.upgrade.trial import Trial, compile_both
@@ -30,7 +39,7 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     changes: all figures of both sides
     where: ``lowering`` if the compiler gets another program, ``passes`` if they make another of it,
         ``below`` if the final HLO is the same and code of kernels differs, otherwise ``nowhere``
-    code: traits of kernels' code that differ, if the final HLO is the same; null if the dumps share
+    code: traits that differ in the code of kernels that have the same HLO; null if the dumps share
         no code
     boundary: the releases between which it changed; null if that was not asked
     remedies: flags and edits that get it back at least in part, the best first
@@ -75,6 +84,9 @@ def upgrade(
     follow.
     """
     before, after = compile_both(trial, pythons, progress)
+    if trial.runs:
+        progress("measuring both")
+        before, after = measure(trial, (before, after))
     changes = compare_figures(before, after)
     difference, where, code = compare_dumps(before, after, progress)
     boundary: Boundary | None = None
@@ -82,7 +94,9 @@ def upgrade(
     flags_tried = edits_tried = 0
     verdict = overall(changes)
     if bisects:
-        boundary = walk(trial, (before, after), by or _first(changes, where), progress)
+        boundary = walk(
+            trial, (before, after), by or _first(changes, Where.BELOW if code else where), progress
+        )
     if most and verdict is Verdict.WORSE:
         remedies, flags_tried, edits_tried = try_changes(
             trial, (before, after), difference, most, progress
@@ -108,5 +122,4 @@ def upgrade(
 
 def _first(changes: Sequence[Change], where: Where) -> Figure | Where:
     """Return what to follow: the figure that decides the verdict, else the place."""
-    differing = (change.figure for change in changes if change.verdict is not Verdict.SAME)
-    return next(differing, where)
+    return next((change.figure for change in differing(changes)), where)

@@ -10,6 +10,7 @@ from fusionscope.passes.overrides import PairPattern
 from fusionscope.progress import Progress
 from fusionscope.upgrade.environments import releases_between
 from fusionscope.upgrade.figures import Figure, Side, Verdict, is_fused, judge
+from fusionscope.upgrade.measured import measure
 from fusionscope.upgrade.place import Where, compare_dumps
 from fusionscope.upgrade.trial import Trial
 
@@ -52,7 +53,8 @@ def walk(
         if isinstance(by, PairPattern):
             return is_fused(side, by) != fused[0]
         if isinstance(by, Where):
-            return compare_dumps(ends[0], side, progress)[1] is not Where.NOWHERE
+            _, where, code = compare_dumps(ends[0], side, progress)
+            return bool(code) if by is Where.BELOW else where is not Where.NOWHERE
         old, new, value = (end.figure(by) for end in (*ends, side))
         if old is None or new is None or value is None:
             raise UnusableInput(f"the dump of {side.jaxlib} does not show {by}")
@@ -63,6 +65,8 @@ def walk(
         side = trial.compile(release, release)
         if by is Figure.COMPILE_TIME:
             side = side.at_least(trial.compile(release, f"{release}-again"))
+        elif by is Figure.MEASURED_TIME:
+            (side,) = measure(trial, (side,))
         return side
 
     words = "the code of kernels" if by is Where.BELOW else "HLO"

@@ -1,0 +1,43 @@
+"""The time of a program on the CPU of this machine: with one release, or several in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from fusionscope.capture.answering import AnsweringChild
+from fusionscope.capture.capture import environment_without_dump, request_for
+from fusionscope.upgrade.figures import Side
+from fusionscope.upgrade.trial import Trial
+
+_CHILD = Path(__file__).parents[1] / "capture" / "timing_child.py"
+_ROUNDS = 5
+
+
+def measure(trial: Trial, sides: Sequence[Side], flags: Sequence[str] = ()) -> list[Side]:
+    """Run the program as the releases of ``sides`` compile it with ``flags``, in turns. Return
+    ``sides`` with the time of each round, or why the program does not run.
+    """
+    environment = environment_without_dump(trial.target, [*trial.flags, *flags])
+    request = request_for(trial.program, trial.target)
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(closing(AnsweringChild([side.python, str(_CHILD)], environment)))
+            for side in sides
+        ]
+        rounds = [
+            [child.exchange(request, trial.limit_s) for child in children]
+            for _ in range(1 + _ROUNDS)  # the first request is to compile
+        ]
+    return [_measured(side, replies) for side, *replies in zip(sides, *rounds, strict=True)]
+
+
+def _measured(side: Side, replies: Sequence[dict[str, Any]]) -> Side:
+    problem = next((reply["problem"] for reply in replies if "problem" in reply), "")
+    if problem:
+        return replace(side, run_problem=problem)
+    return replace(side, runs_us=tuple(reply["shortest_s"] * 1e6 for reply in replies[1:]))
