@@ -15,7 +15,7 @@ from fusionscope.upgrade.figures import Side
 from fusionscope.upgrade.trial import Trial
 
 _CHILD = Path(__file__).parents[1] / "capture" / "timing_child.py"
-_ROUNDS = 5
+_ROUNDS = 9
 
 
 def measure(trial: Trial, sides: Sequence[Side], flags: Sequence[str] = ()) -> list[Side]:

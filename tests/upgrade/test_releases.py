@@ -11,13 +11,23 @@ from msgspec.structs import replace
 from fusionscope.capture.capture import Captured
 from fusionscope.capture.targets import Program, ProgramKind, Target
 from fusionscope.errors import UnusableInput
+from fusionscope.hlo import parse
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.report.upgrade import sections_of
 from fusionscope.upgrade import environments
-from fusionscope.upgrade.below import CodeChange, compare_code
+from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels
 from fusionscope.upgrade.environments import find_python, releases_between
-from fusionscope.upgrade.figures import Figure, Side, Verdict, compare_figures, judge, side_of
+from fusionscope.upgrade.figures import (
+    Figure,
+    Side,
+    Verdict,
+    compare_figures,
+    judge,
+    overall,
+    side_of,
+)
 from fusionscope.upgrade.place import Where
+from fusionscope.upgrade.strides import strided_bytes
 from fusionscope.upgrade.trial import Trial
 from fusionscope.upgrade.upgrade import Upgrade, upgrade
 from fusionscope.upgrade.walk import find_boundary
@@ -113,6 +123,70 @@ def test_a_figure_of_its_own_has_to_differ_enough() -> None:
     assert judge(Figure.COMPILE_TIME, slower, before) is Verdict.BETTER
     assert judge(Figure.LAUNCHES, before, replace(before, launches=2)) is Verdict.WORSE
     assert judge(Figure.PEAK, before, replace(before, peak_bytes=None)) is Verdict.SAME
+
+
+def test_a_measured_time_counts_beyond_its_noise_only() -> None:
+    before = replace(side(DUMPS / "cpu/softmax"), runs_us=(100.0, 104.0, 101.0, 180.0, 102.0))
+    for runs, verdict in (
+        ((120.0, 118.0, 125.0, 119.0, 121.0), Verdict.SAME),  # by less than a quarter
+        ((130.0, 90.0, 140.0, 150.0, 135.0), Verdict.SAME),  # one round is as fast
+        ((220.0, 131.0, 140.0, 150.0, 230.0), Verdict.SAME),  # not faster than three quarters
+        ((220.0, 211.0, 240.0, 250.0, 230.0), Verdict.WORSE),
+        ((70.0, 71.0, 79.0, 72.0, 70.5), Verdict.BETTER),
+    ):
+        assert judge(Figure.MEASURED_TIME, before, replace(before, runs_us=runs)) is verdict
+
+
+def test_an_estimated_time_does_not_count_beside_a_measured_one() -> None:
+    before = side(DUMPS / "cpu/softmax")
+    assert before.time_us is not None
+    after = replace(before, time_us=before.time_us * 2)
+    assert overall(compare_figures(before, after)) is Verdict.WORSE
+    measured = (replace(each, runs_us=(1.0, 1.0, 1.0)) for each in (before, after))
+    assert overall(compare_figures(*measured)) is Verdict.SAME
+
+
+SCATTER = """HloModule m, is_scheduled=true
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
+fused {
+  p = SHAPE parameter(0)
+  i = s32[512,1]{1,0} parameter(1)
+  u = f32[512,64]{1,0} parameter(2)
+  ROOT s = SHAPE scatter(p, i, u), update_window_dims={1}, inserted_window_dims={INSERTED},
+    scatter_dims_to_operand_dims={INSERTED}, index_vector_dim=1, to_apply=sum
+}
+ENTRY e {
+  p = SHAPE parameter(0)
+  i = s32[512,1]{1,0} parameter(1)
+  u = f32[512,64]{1,0} parameter(2)
+  ROOT f = SHAPE fusion(p, i, u), kind=kInput, calls=fused
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "inserted", "strided"),
+    [
+        ("f32[1000,64]{1,0}", 0, 0),
+        ("f32[64,1000]{1,0}", 1, 512 * 64 * 4),  # as jax-ml/jax#39959 has it since 0.9.2
+        ("f32[64,1000]{0,1}", 1, 0),  # the window lies lowest in memory
+    ],
+)
+def test_scatters_write_with_a_stride(shape: str, inserted: int, strided: int) -> None:
+    module = parse(SCATTER.replace("SHAPE", shape).replace("INSERTED", str(inserted)))
+    assert strided_bytes(module) == strided
+    dump = side(DUMPS / "h100/softmax")
+    before, after = (replace(dump, strided_bytes=count) for count in (0, 9 * dump.bytes_moved))
+    assert judge(Figure.STRIDED, before, after) is Verdict.WORSE
+
+
+def test_kernels_of_the_same_hlo_are_found_beside_others() -> None:
+    narrow, wide = (
+        parse(SCATTER.replace("SHAPE", f"f32[{size},64]{{1,0}}").replace("INSERTED", "0"))
+        for size in (1000, 2000)
+    )
+    assert same_kernels(narrow, narrow) == {"f"}
+    assert same_kernels(narrow, wide) == set()
 
 
 def test_a_compiler_that_does_not_finish_takes_longer() -> None:
@@ -322,5 +396,6 @@ def test_the_report_begins_with_the_verdict() -> None:
     assert any("ended differently" in section.title for section in later)  # what diff says
     same = next(iter(sections_of(compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax"), 5)))
     assert same.title.startswith("same: ")
-    smaller = replace(worse, verdict=Verdict.SAME, where=Where.BELOW)
+    change = CodeChange("add_fusion", "atomic operations", 1, 0)
+    smaller = replace(worse, verdict=Verdict.SAME, where=Where.BELOW, code=(change,))
     assert next(iter(sections_of(smaller, 5))).title.startswith("same figures, other code: ")
