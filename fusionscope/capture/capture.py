@@ -45,6 +45,7 @@ _NOT_LOADED = "No cached config found for HLO instr"
 # Without them, a program cannot be run from its dump.
 CONSTANTS = "--xla_dump_large_constants=true"
 LATE = "stopped: it took longer than"
+CRASHED = "the process crashed"
 _FLAG = re.compile(r"--[a-z]\w*(=.*)?")
 _OF_LIBTPU = re.compile(r"--xla_(jf|mosaic|msa|sc|tpu|vf)_")  # jaxlib does not know them
 _BACKEND_MISSING = re.compile(
@@ -448,7 +449,7 @@ def tell_problem(reply: Mapping[str, Any], errors: str, code: int) -> str:
     words = next((line for line in lines if "Check failed" in line), lines[-1] if lines else "")
     if code < 0:
         names = {Signal.value: Signal.name for Signal in signal.Signals}
-        crashed = f"the process crashed with {names.get(-code, f'signal {-code}')}"
+        crashed = f"{CRASHED} with {names.get(-code, f'signal {-code}')}"
         return _line(f"{crashed}: {words}" if words else crashed)
     return _line(words or f"the compiler exited with {code}")
 

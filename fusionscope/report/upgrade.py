@@ -39,7 +39,6 @@ _WHERE = {
     Where.BELOW: "HLO is the same: the difference is below it",
 }
 _FIGURES = {
-    Figure.STRIDED: "strided writes",
     Figure.BYTES: "bytes moved",
     Figure.PEAK: "peak of memory",
 }

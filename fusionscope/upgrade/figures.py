@@ -34,7 +34,7 @@ class Figure(StrEnum):
     """A figure of a compiled program. The first that differs decides the verdict."""
 
     MEASURED_TIME = "measured-time"
-    STRIDED = "strided"  # writes of scatters, which estimated times do not know
+    STRIDED_WRITES = "strided-writes"  # of scatters, which estimated times do not know
     TIME = "time"
     BYTES = "bytes"
     LAUNCHES = "launches"
@@ -107,7 +107,7 @@ class Side(Facts, frozen=True, kw_only=True):
 class Change(Facts, frozen=True):
     """A figure of both sides.
 
-    figure: ``measured-time``, ``strided``, ``time``, ``bytes``, ``launches``, ``peak`` or
+    figure: ``measured-time``, ``strided-writes``, ``time``, ``bytes``, ``launches``, ``peak`` or
         ``compile-time``
     before: with the first release; null if it is unknown
     after: with the second release; null if it is unknown
@@ -167,7 +167,7 @@ def judge(figure: Figure, before: Side, after: Side) -> Verdict:
     if figure is Figure.MEASURED_TIME:
         fast, slow = sorted((before.runs_us, after.runs_us), key=min)
         is_same = quantiles(fast, n=4)[2] >= min(slow) or most < least * _MEASURED_TIMES
-    elif figure is Figure.STRIDED:
+    elif figure is Figure.STRIDED_WRITES:
         is_same = most - least <= _STRIDED_SHARE * max(before.bytes_moved, after.bytes_moved)
     elif figure is Figure.LAUNCHES:
         is_same = least == most

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from shutil import rmtree
 
-from fusionscope.capture.capture import capture
+from fusionscope.capture.capture import CRASHED, capture
 from fusionscope.capture.installation import find_installation
 from fusionscope.capture.targets import Program, Target
 from fusionscope.errors import UnusableInput
@@ -35,14 +37,22 @@ class Trial(Facts, frozen=True, kw_only=True):
         interpreter = find_python(python, self.target)
         jaxlib = find_installation(interpreter, self.limit_s).versions.get("jaxlib", "0")
         code = [_CODE] if release_number(jaxlib) >= _TAKES_CODE else []
-        captured = capture(
+        compile_with = partial(
+            capture,
             self.program,
             self.target,
             self.folder / name,
-            flags=[*code, *self.flags, *more],
             python=interpreter,
             limit_s=self.limit_s,
         )
+        try:
+            captured = compile_with(flags=[*code, *self.flags, *more])
+        except UnusableInput as error:
+            if CRASHED not in str(error) or not code:
+                raise
+            # Compilers of 0.10 may die of dumping code of several modules at once.
+            rmtree(self.folder / name)
+            captured = compile_with(flags=[*self.flags, *more])
         if not captured.has_stages:
             raise UnusableInput(f"jaxlib {jaxlib}: {captured.problem}")
         return side_of(captured, interpreter, self.limit_s)

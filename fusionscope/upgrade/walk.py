@@ -44,6 +44,7 @@ def walk(
     if isinstance(by, Figure) and judge(by, *ends) is Verdict.SAME:
         raise UnusableInput(f"{by.replace('-', ' ')} is the same with both releases")
     first, last = (end.jaxlib for end in ends)
+    beside: dict[str, tuple[Side, Side]] = {}  # the ends, measured in turns with a release
     fused = [is_fused(end, by) for end in ends] if isinstance(by, PairPattern) else []
     if fused and fused[0] == fused[1]:
         words = {None: "not there", True: "fused", False: "not fused"}[fused[0]]
@@ -55,7 +56,7 @@ def walk(
         if isinstance(by, Where):
             _, where, code = compare_dumps(ends[0], side, progress)
             return bool(code) if by is Where.BELOW else where is not Where.NOWHERE
-        old, new, value = (end.figure(by) for end in (*ends, side))
+        old, new, value = (end.figure(by) for end in (*beside.get(side.jaxlib, ends), side))
         if old is None or new is None or value is None:
             raise UnusableInput(f"the dump of {side.jaxlib} does not show {by}")
         return abs(value - new) < abs(value - old)
@@ -66,7 +67,9 @@ def walk(
         if by is Figure.COMPILE_TIME:
             side = side.at_least(trial.compile(release, f"{release}-again"))
         elif by is Figure.MEASURED_TIME:
-            (side,) = measure(trial, (side,))
+            progress(f"measuring with {release}")
+            before, side, after = measure(trial, (ends[0], side, ends[1]))
+            beside[side.jaxlib] = before, after
         return side
 
     words = "the code of kernels" if by is Where.BELOW else "HLO"

@@ -177,7 +177,7 @@ def test_scatters_write_with_a_stride(shape: str, inserted: int, strided: int) -
     assert strided_bytes(module) == strided
     dump = side(DUMPS / "h100/softmax")
     before, after = (replace(dump, strided_bytes=count) for count in (0, 9 * dump.bytes_moved))
-    assert judge(Figure.STRIDED, before, after) is Verdict.WORSE
+    assert judge(Figure.STRIDED_WRITES, before, after) is Verdict.WORSE
 
 
 def test_kernels_of_the_same_hlo_are_found_beside_others() -> None:
