@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from fusionscope.capture.targets import Target
@@ -86,13 +87,16 @@ def _make(folder: Path, python: Path, packages: list[str]) -> None:
         _run([str(python), "-m", "pip", "install", *packages], packages[0])
 
 
-def releases_between(first: str, last: str, python: str) -> list[str]:
+def releases_between(first: str, last: str, pythons: Iterable[str]) -> list[str]:
     """Return the releases of jaxlib after ``first`` and before ``last``, in their order, as the
-    pip of ``python`` finds them. Raises ``UnusableInput`` if it cannot.
+    pips of ``pythons`` find them: each finds those for its own version. Raises ``UnusableInput`` if
+    one cannot.
     """
-    output = _run([python, "-m", "pip", "index", "versions", "jaxlib"], "the list of releases")
-    listed = re.search(r"^Available versions: (.*)$", output, re.MULTILINE)
-    releases = listed[1].split(", ") if listed is not None else []
+    releases: list[str] = []
+    for python in pythons:
+        output = _run([python, "-m", "pip", "index", "versions", "jaxlib"], "the list of releases")
+        if listed := re.search(r"^Available versions: (.*)$", output, re.MULTILINE):
+            releases += listed[1].split(", ")
     ends = release_number(first), release_number(last)
     between = {
         release

@@ -73,7 +73,7 @@ def walk(
         return side
 
     words = "the code of kernels" if by is Where.BELOW else "HLO"
-    releases = releases_between(first, last, ends[1].python)
+    releases = releases_between(first, last, (end.python for end in ends))
     return find_boundary(
         words if isinstance(by, Where) else str(by), ends, releases, compile_with, is_after
     )

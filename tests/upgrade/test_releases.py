@@ -360,9 +360,14 @@ def test_releases_come_from_pip_in_their_order(tmp_path: Path) -> None:
         "#!/bin/sh\necho 'jaxlib (0.10.1)'\n"
         "echo 'Available versions: 0.10.1, 0.10.0, 0.9.2, 0.9.0.1, 0.9.0, 0.9.0rc1, 0.8.3'\n"
     )
-    python.chmod(0o755)
-    assert releases_between("0.9.0", "0.10.1", str(python)) == ["0.9.0.1", "0.9.2", "0.10.0"]
-    assert releases_between("0.10.0", "0.8.3", str(python)) == ["0.9.2", "0.9.0.1", "0.9.0"]
+    newer = tmp_path / "newer"
+    newer.write_text("#!/bin/sh\necho 'Available versions: 0.10.1, 0.10.0.1, 0.10.0'\n")
+    for script in (python, newer):
+        script.chmod(0o755)
+    pythons = str(python), str(newer)
+    between = releases_between("0.9.0", "0.10.1", pythons)
+    assert between == ["0.9.0.1", "0.9.2", "0.10.0", "0.10.0.1"]
+    assert releases_between("0.10.0", "0.8.3", pythons) == ["0.9.2", "0.9.0.1", "0.9.0"]
 
 
 def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

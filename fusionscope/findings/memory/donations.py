@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -37,6 +38,9 @@ class Handover(NamedTuple):
     first: Position
 
 
+_OF_JAX = re.compile("jit_|pjit_|pmap_")
+
+
 def find_handovers(
     assignment: BufferAssignment, module: Module, sequence: Sequence[str], gpu: GpuTarget | None
 ) -> Iterator[Handover]:
@@ -70,7 +74,7 @@ def find_handovers(
             parameter = parameters_by_shape[output.shape].pop()
             late = reads.too_late(parameter, position, allocation)
             name = parameter.op_name or parameter.name
-            number = arguments[parameter.parameter_number or 0]
+            number = arguments.get(parameter.parameter_number or 0)
             yield Handover(
                 Donation(name, number, str(position), output.size, late),
                 Position(parameter.name, ()),
@@ -95,10 +99,13 @@ def donated_peak(spans: Spans, length: int, handovers: Iterable[Handover]) -> in
 
 
 def arguments_of(module: Module) -> Mapping[int, int]:
-    """Return the number of the function's argument of each parameter. JAX names parameters by
-    arguments and their parts, such as *params['w']*, or *args[0]* for those without a name.
+    """Return the number of the function's argument of each parameter, nothing for a module that is
+    not JAX's. JAX names parameters by arguments and their parts, such as *params['w']*, or
+    *args[0]* for those without a name.
     """
     arguments: dict[int, int] = {}
+    if not _OF_JAX.match(module.name):
+        return arguments
     last, number = "", -1
     for parameter in sorted(
         module.entry.parameters, key=lambda parameter: parameter.parameter_number or 0

@@ -59,7 +59,7 @@ class Donation(Facts, frozen=True):
 
     parameter: the parameter, by its name in the program
     argument: the number of the argument that it is, or is a part of, as ``donate_argnums`` counts
-        them
+        them; null if the program is not JAX's
     output: the value that is returned
     bytes: its size
     read_by: the instruction that still reads the parameter when the output is written, so that the
@@ -67,7 +67,7 @@ class Donation(Facts, frozen=True):
     """
 
     parameter: str
-    argument: int
+    argument: int | None
     output: str
     bytes: int
     read_by: str | None

@@ -185,7 +185,9 @@ def _donated(memory: MemoryFacts, *, is_brief: bool) -> Iterator[str]:
 
 def _donating(donations: Sequence[Donation], names: str) -> str:
     """Return text such as *donate_argnums=(0, 2) (params, state)*."""
-    numbers = sorted({donation.argument for donation in donations})
+    numbers = sorted({donation.argument for donation in donations if donation.argument is not None})
+    if not numbers:
+        return f"donating {names}"
     argnums = str(numbers[0]) if len(numbers) == 1 else str(tuple(numbers))
     return f"donate_argnums={argnums} ({names})"
 

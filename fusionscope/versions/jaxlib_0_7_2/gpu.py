@@ -1,5 +1,5 @@
 """The fusion passes of jaxlib 0.7.2 for GPUs: as in 0.8, but a unit computes whole flops, and
-dynamic slices are operands of Triton's matrix multiplications.
+dynamic slices are operands of Triton's matrix multiplications, and slices of shared values are not.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.gpu.cost.memory import compute_time_of_whole_flops
-from fusionscope.passes.gpu.gemm_fusion.rules import GemmState
+from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.passes.gpu.gemm_fusion.rules import GemmInputWorth, GemmState
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import OrderedCandidate, OrderedOpcode
 from fusionscope.passes.rule import Decision
 from fusionscope.versions.jaxlib_0_7_2.cost_analysis import CostAnalysisOfPointers
@@ -37,7 +38,20 @@ class SlicedOperand(OrderedOpcode):
         return OrderedOpcode.check(self, candidate, state)
 
 
-GPU_GEMM_V1_0_7_2 = GPU_GEMM_V1_0_10_0.renamed("gpu-gemm-v1-0.7.2").with_rule(SlicedOperand())
+class GivenSliceWorth(GemmInputWorth):
+    """A slice follows only what is given, whatever else reads that."""
+
+    __slots__ = ()
+
+    def takes_part(self, slice_: MutableInstruction) -> bool:
+        return False
+
+
+GPU_GEMM_V1_0_7_2 = (
+    GPU_GEMM_V1_0_10_0.renamed("gpu-gemm-v1-0.7.2")
+    .with_rule(SlicedOperand())
+    .with_rule(GivenSliceWorth())
+)
 
 _PIPELINES = {
     name: passes

@@ -160,14 +160,14 @@ class GemmInputWorth(AroundRule[Candidate]):
         if len(instruction.users) > 1 or instruction.opcode == "multiply":
             return False
         if instruction.opcode == "slice" and (
-            _reads_given(instruction) or self._takes_part(instruction)
+            _reads_given(instruction) or self.takes_part(instruction)
         ):
             return True
         return _reads_given(instruction) and all(
             len(operand.users) <= 1 for operand in instruction.operands
         )
 
-    def _takes_part(self, slice_: MutableInstruction) -> bool:
+    def takes_part(self, slice_: MutableInstruction) -> bool:
         """Return whether a slice's operand has users other than such slices, and is cheap."""
         operand = slice_.operands[0]
         while operand.opcode in ("bitcast", "transpose", "reshape") and len(operand.users) == 1:
