@@ -32,12 +32,12 @@ def _scatters(kernel: Instruction) -> Iterator[Instruction]:
 
 def _has_stride(scatter: Instruction) -> bool:
     target, updates = scatter.operands[0].shape, scatter.operands[-1].shape
-    apart = {
+    collapsed = {
         *scatter.attribute("inserted_window_dims"),
         *(scatter.attribute("input_batching_dims") or ()),
     }
-    rest = (number for number in range(target.rank) if number not in apart)
-    windows = zip(rest, scatter.attribute("update_window_dims"), strict=True)
+    dimensions = (number for number in range(target.rank) if number not in collapsed)
+    windows = zip(dimensions, scatter.attribute("update_window_dims"), strict=True)
     wide = {number for number, window in windows if updates.dimensions[window] != 1}
     order = target.layout.minor_to_major if target.layout else reversed(range(target.rank))
     for number in order:

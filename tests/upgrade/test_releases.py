@@ -142,7 +142,7 @@ def test_an_estimated_time_does_not_count_beside_a_measured_one() -> None:
     assert before.time_us is not None
     after = replace(before, time_us=before.time_us * 2)
     assert overall(compare_figures(before, after)) is Verdict.WORSE
-    measured = (replace(each, runs_us=(1.0, 1.0, 1.0)) for each in (before, after))
+    measured = (replace(figures, runs_us=(1.0, 1.0, 1.0)) for figures in (before, after))
     assert overall(compare_figures(*measured)) is Verdict.SAME
 
 

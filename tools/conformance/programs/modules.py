@@ -38,11 +38,11 @@ def haiku(function, *inputs):
 def equinox(build, *inputs):
     """The gradient of a batch of inputs; the arrays of the model are arguments."""
     model = eqx.filter_eval_shape(build, jax.random.PRNGKey(0))
-    weights, rest = eqx.partition(model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    weights, static = eqx.partition(model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     leaves, tree = jax.tree.flatten(weights)
 
     def apply(leaves, *inputs):
-        return jax.vmap(eqx.combine(jax.tree.unflatten(tree, leaves), rest))(*inputs)
+        return jax.vmap(eqx.combine(jax.tree.unflatten(tree, leaves), static))(*inputs)
 
     return gradient(apply, leaves, *inputs)
 
