@@ -87,7 +87,7 @@ def test_donating_saves_the_bytes_of_an_output_if_nothing_reads_the_argument_the
 
 
 PARTS = """
-HloModule parts, entry_computation_layout={(f32[4],f32[8],f32[4],f32[8])->(f32[4],f32[8])}
+HloModule jit_parts, entry_computation_layout={(f32[4],f32[8],f32[4],f32[8])->(f32[4],f32[8])}
 
 ENTRY main {
   a = f32[4] parameter(0), metadata={op_name="params['w']"}
@@ -103,3 +103,4 @@ def test_the_parts_of_an_argument_have_its_number() -> None:
     assert arguments_of(parse(PARTS)) == {0: 0, 1: 0, 2: 1, 3: 2}
     unnamed = re.sub(", metadata=.*", "", PARTS)
     assert arguments_of(parse(unnamed)) == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert arguments_of(parse(PARTS.replace("jit_", "a_inference_"))) == {}  # of TensorFlow
