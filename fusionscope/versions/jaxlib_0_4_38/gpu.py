@@ -9,6 +9,7 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
     AnyCopy,
     BatchOfAnyLength,
+    ColumnLayout,
     SharedOperand,
 )
 from fusionscope.versions.jaxlib_0_4_38.gemm_fusion import GPU_GEMM_0_4_38
@@ -17,6 +18,7 @@ from fusionscope.versions.jaxlib_0_5_3.gpu import GPU_0_5_3
 
 HORIZONTAL_LOOP_0_4_38 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.38")
+    .without(ColumnLayout.id)
     .with_rule(AnyCopy())
     .with_rule(SharedOperand())
     .with_rule(BatchOfAnyLength())

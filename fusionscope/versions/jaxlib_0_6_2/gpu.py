@@ -12,6 +12,7 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_INPUT,
     HORIZONTAL_LOOP,
     BatchOfAnyLength,
+    ColumnLayout,
     LaterInputCandidate,
     LaterLoopCandidate,
     SharedParameter,
@@ -21,6 +22,7 @@ from fusionscope.versions.jaxlib_0_7_2.gpu import GPU_GEMM_V1_0_7_2
 
 HORIZONTAL_LOOP_0_6_2 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.6.2")
+    .without(ColumnLayout.id)
     .without(SharedParameter.id)
     .with_rule(LaterLoopCandidate())
     .with_rule(BatchOfAnyLength())

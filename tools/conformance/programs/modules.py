@@ -149,7 +149,7 @@ programs = {
         (shape(48, 40), shape(48, dtype="int32")),
     ),
     "focal": (
-        jax.grad(lambda x, y: optax.sigmoid_focal_loss(x, y, 0.3).mean()),
+        jax.grad(lambda x, y: optax.sigmoid_focal_loss(x, y, alpha=0.3).mean()),
         (shape(100, 70, dtype="bfloat16"), shape(100, 70, dtype="bfloat16")),
     ),
 }

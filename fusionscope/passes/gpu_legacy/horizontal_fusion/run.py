@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fusionscope.gpu.state import GpuState
 from fusionscope.graph.fusing import clone_into, create_fusion, merge_outputs
-from fusionscope.graph.layouts import sizes
+from fusionscope.graph.layouts import minor_to_major, sizes
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.hlo.shape import TUPLE, Layout, Shape
 from fusionscope.passes.context import PassContext
@@ -234,9 +234,19 @@ def _sliced(
 
 
 def _flat(computation: MutableComputation, output: MutableInstruction) -> MutableInstruction:
-    if output.shape.rank == 1:
+    shape = output.shape
+    if shape.rank == 1:
         return output
-    return computation.make("reshape", _line(output.shape, output.shape.element_count), [output])
+    order = minor_to_major(shape)[::-1]
+    if list(order) != sorted(order):
+        dimensions = tuple(shape.dimensions[number] for number in order)
+        descending = Layout(tuple(reversed(range(shape.rank))))
+        output = computation.make(
+            "bitcast",
+            Shape(shape.element_type, dimensions, shape.dynamic, descending),
+            [output],
+        )
+    return computation.make("reshape", _line(shape, shape.element_count), [output])
 
 
 def _line(shape: Shape, elements: int) -> Shape:
