@@ -126,15 +126,18 @@ def test_a_figure_of_its_own_has_to_differ_enough() -> None:
 
 
 def test_a_measured_time_counts_beyond_its_noise_only() -> None:
-    before = replace(side(DUMPS / "cpu/softmax"), runs_us=(100.0, 104.0, 101.0, 180.0, 102.0))
+    times = 1000.0, 1040.0, 1010.0, 1800.0, 1020.0
+    before = replace(side(DUMPS / "cpu/softmax"), runs_us=times)
     for runs, verdict in (
-        ((120.0, 118.0, 125.0, 119.0, 121.0), Verdict.SAME),  # by less than a quarter
-        ((130.0, 90.0, 140.0, 150.0, 135.0), Verdict.SAME),  # one round is as fast
-        ((220.0, 131.0, 140.0, 150.0, 230.0), Verdict.SAME),  # not faster than three quarters
-        ((220.0, 211.0, 240.0, 250.0, 230.0), Verdict.WORSE),
-        ((70.0, 71.0, 79.0, 72.0, 70.5), Verdict.BETTER),
+        ((1200.0, 1180.0, 1250.0, 1190.0, 1210.0), Verdict.SAME),  # by less than a quarter
+        ((1300.0, 900.0, 1400.0, 1500.0, 1350.0), Verdict.SAME),  # one round is as fast
+        ((2200.0, 1310.0, 1400.0, 1500.0, 2300.0), Verdict.SAME),  # not than three quarters
+        ((2200.0, 2110.0, 2400.0, 2500.0, 2300.0), Verdict.WORSE),
+        ((700.0, 710.0, 790.0, 720.0, 705.0), Verdict.BETTER),
     ):
         assert judge(Figure.MEASURED_TIME, before, replace(before, runs_us=runs)) is verdict
+    short, long = (replace(before, runs_us=(time, time)) for time in (44.0, 66.0))
+    assert judge(Figure.MEASURED_TIME, short, long) is Verdict.SAME  # the call from Python
 
 
 def test_an_estimated_time_does_not_count_beside_a_measured_one() -> None:
