@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from fusionscope.hlo import parse
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.report.upgrade import sections_of
 from fusionscope.upgrade import environments
+from fusionscope.upgrade import trial as trial_module
 from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels
 from fusionscope.upgrade.environments import find_python, releases_between
 from fusionscope.upgrade.figures import (
@@ -198,6 +200,37 @@ def test_a_compiler_that_does_not_finish_takes_longer() -> None:
     assert judge(Figure.COMPILE_TIME, side(dump), late) is Verdict.WORSE
     crashed = side(dump, problem="the process crashed with SIGSEGV")
     assert judge(Figure.COMPILE_TIME, side(dump), crashed) is Verdict.SAME
+
+
+def test_a_compiler_that_dies_of_code_is_asked_for_hlo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requested: list[Sequence[str]] = []
+    stored = side(DUMPS / "cpu/softmax")
+
+    def capture(*_: object, flags: Sequence[str], **__: object) -> Captured:
+        requested.append(flags)
+        (tmp_path / "from").mkdir()
+        if len(requested) == 1:
+            raise UnusableInput("the process crashed with SIGSEGV")
+        return Captured(
+            directory=stored.dump, program="", target="cpu", flags=(), program_flags="", notes=(),
+            arguments=(), python="", versions={"jaxlib": "0.10.1"}, problem="", compile_s=1.0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(trial_module, "capture", capture)
+    monkeypatch.setattr(trial_module, "find_python", lambda python, _: python)
+    monkeypatch.setattr(
+        trial_module,
+        "find_installation",
+        lambda *_: SimpleNamespace(versions={"jaxlib": "0.10.1"}),
+    )
+    program = Program(kind=ProgramKind.FUNCTION, name="program")
+    trial = Trial(program=program, target=CPU, folder=tmp_path, flags=("--xla_a=b",))
+    assert trial.compile("python", "from").jaxlib == "0.10.1"
+    code, *flags_of_user = requested[0]
+    assert "dump_emitter" in code
+    assert flags_of_user == requested[1] == ["--xla_a=b"]
 
 
 class WithFlags(Stored, frozen=True):
