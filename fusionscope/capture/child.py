@@ -432,8 +432,10 @@ def find_devices(device: dict[str, Any], count: int) -> list[Any]:
         topology = device["topology"]
         is_single = set(topology.partition(":")[2].split("x")) == {"1"}
         # Without these bounds, libtpu 0.0.23 to 0.0.44 expects the four chips of a host.
-        bounds = {"chips_per_host_bounds": (1, 1, 1)} if is_single else {}
-        description = topologies.get_topology_desc(topology, platform="tpu", **bounds)
+        options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if is_single else {}
+        if topology.startswith("v4:"):
+            options["chip_config_name"] = "megacore"  # a device is a chip, as where there is one
+        description = topologies.get_topology_desc(topology, platform="tpu", **options)
         return list(description.devices[:count])
     if device["platform"] == "rocm":
         _register_rocm()

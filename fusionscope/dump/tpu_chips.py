@@ -9,7 +9,7 @@ bf16[8192,8192] have 369,000 and 422,000 flops each, and the two units in that f
 A v4 has 1,050 MHz in Jouppi et al. 2023, "TPU v4", table 4, and its peak rate gives 1,049.
 
 The compiler's own figures agree: at these clocks, its cycles for ``x + 1`` of f32[8192,8192] are
-1.24 to 1.41 times what the bytes take at the bandwidth (for a v4 with that of one core).
+1.24 to 1.41 times what the bytes take at the bandwidth (for a v4, of one core).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class TpuChip:
     flops: float
 
 
-# A device is a chip, of a tpu7x one of two halves. A program for a v4 may run on one of its two
-# cores, which dumps do not show: that one can take all of the bandwidth of the chip.
+# A device is a chip, of a tpu7x one of two halves. A v4 of which each core is a device
+# (``chip_config_name: "default"``) has half of the peak rate, and can take all of the bandwidth.
 CHIPS: Mapping[str, TpuChip] = MappingProxyType(
     {
         "v4": TpuChip(1.05, 1_230.0, 275_000.0),

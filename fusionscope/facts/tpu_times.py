@@ -22,17 +22,16 @@ from fusionscope.hlo import Instruction, Module, Shape
 
 # Memory spaces beside HBM (0): vector memory, flags of copies, and the common memory of a v4.
 _ON_CHIP = frozenset({1, 2, 3})
+_CODE = "retry_config"  # in the ``backend_config`` of kernels for which code was generated
 _CONTROL_FLOW = frozenset({"call", "conditional", "while"})
 
 
 def tpu_clock(module: Module, target: TpuTarget) -> TpuClock | None:
     """Return what gives the times of the kernels of ``module``, which was compiled for ``target``;
-    None if the device is not known, or if the compiler estimated no kernel: it does so last.
+    None if the device is not known, or before there is code: estimates come with that.
     """
     chip = CHIPS.get(target.name)
-    if chip is None or not any(_estimated_cycles(launch) for launch in module.walk()):
-        return None
-    return TpuClock(chip)
+    return TpuClock(chip) if chip is not None and any(map(_has_code, module.walk())) else None
 
 
 class TpuClock(Clock):
@@ -90,6 +89,10 @@ def until_done(launch: Instruction) -> Iterator[Instruction]:
                 return
             started.add(instruction)
         yield instruction
+
+
+def _has_code(launch: Instruction) -> bool:
+    return _estimated_cycles(launch) is not None or _CODE in launch.statement.attributes
 
 
 def _estimated_cycles(launch: Instruction) -> int | None:

@@ -247,6 +247,19 @@ def test_a_stage_without_estimates_has_no_times() -> None:
     assert estimate(module.read(module.pre_fusion), "tpu", V5E) is None
 
 
+@pytest.mark.parametrize("has_code", [False, True])
+def test_what_has_code_and_no_estimate_takes_at_least_its_bytes(has_code: bool) -> None:
+    retry = '"retry_config":{"retry_count":"0"}' if has_code else ""
+    module = parse(
+        "HloModule f\n\nENTRY e {\n  x = f32[32,201088] parameter(0)\n"
+        "  ROOT y = (f32[32,64], s32[32,64]) custom-call(x), "
+        f'custom_call_target="TopK", backend_config={{{retry}}}\n}}\n'
+    )
+    time = estimate(module, "tpu", V5E)
+    size = 4 * 32 * 201_088 + 2 * 4 * 32 * 64
+    assert (time and time.microseconds) == (pytest.approx(size / 820e3) if has_code else None)
+
+
 def test_a_dump_that_does_not_show_its_device_has_no_times(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "softmax", tmp_path / "dump")
     (target,) = (tmp_path / "dump").glob("*.target_arguments.txt")
