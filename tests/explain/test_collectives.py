@@ -176,9 +176,11 @@ def collectives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Col
     }
 
 
-def test_in_a_loop_what_is_carried_leads_to_who_has_split_it() -> None:
+@pytest.mark.parametrize("layout", ["", "{0,1}"])
+def test_in_a_loop_what_is_carried_leads_to_who_has_split_it(layout: str) -> None:
     after = module(AFTER)
-    partitioning = Partitioning(module(BEFORE), after)
+    loop = "loop = (s32[], f32[8,8]"
+    partitioning = Partitioning(module(BEFORE.replace(loop, loop + layout)), after)
     there, again = (
         partitioning.origin(collective)
         for collective in after.walk()
@@ -225,7 +227,8 @@ def test_what_the_program_calls_and_what_combines_parts_is_no_resharding(
     assert str(call.source).endswith(f"program.py:{line_of('CALL')}")
     (combined,) = collectives["summed"]
     assert combined.cause is CollectiveCause.SUM and combined.kind == "all-reduce"
-    assert combined.before is not None and combined.before.operation.opcode == "reduce"
+    assert combined.after is not None and combined.after.operation.opcode == "reduce"
+    assert combined.before is not None and combined.before.set_by == "x"
     assert str(combined.source).endswith(f"program.py:{line_of('SUM')}")
 
 
@@ -360,3 +363,101 @@ def test_an_all_reduce_that_a_tpu_makes_of_a_reduce_scatter_is_the_programs() ->
     """
     (origin,) = origins(scatter, scatter, final)
     assert (origin.cause, origin.source) == (CollectiveCause.PROGRAM, "a.py:5")
+
+
+def test_a_sum_names_what_is_split_along_it() -> None:
+    product = """HloModule program, num_partitions=2
+
+    ENTRY main {
+      x = f32[8,8] parameter(0), sharding=ROWS, metadata={op_name="x"}
+      w = f32[8,8] parameter(1), sharding=ROWS, metadata={op_name="w"}
+      ROOT y = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+        sharding={replicated}, SINE
+    }
+    """
+    summed = """HloModule program, num_partitions=2
+
+    sum { a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] add(a, b) }
+
+    ENTRY main_spmd {
+      x = f32[8,8] parameter(0)
+      ROOT y = f32[8,8] all-reduce(x), channel_id=1, replica_groups={{0,1}}, to_apply=sum, SINE
+    }
+    """
+    (origin,) = origins(product, summed)
+    assert (origin.cause, origin.source) == (CollectiveCause.SUM, "a.py:7")
+    assert origin.before is not None and origin.before.set_by == "w"
+    assert origin.after is not None and origin.after.operation.name == "y"
+
+
+@pytest.mark.parametrize("name", ["f/sharding_constraint", "jit(f)/jit(g)"])
+def test_a_line_comes_before_an_argument_that_is_as_near(name: str) -> None:
+    before = """HloModule program, num_partitions=2
+
+    ENTRY main {
+      x = f32[8,8] parameter(0), sharding=ROWS, metadata={op_name="x"}
+      w = f32[8,8] parameter(1), sharding=COLUMNS, metadata={op_name="w"}
+      y = f32[8,8] subtract(x, w), sharding=COLUMNS, SINE
+      ROOT back = f32[8,8] copy(y), sharding=COLUMNS, BACK
+    }
+    """
+    after = """HloModule program, num_partitions=2
+
+    ENTRY main_spmd {
+      x = f32[4,8] parameter(0), metadata={op_name="x"}
+      ROOT there = f32[8,4] all-to-all(x), channel_id=1, replica_groups={{0,1}},
+        dimensions={1}, SINE
+    }
+    """
+    before = before.replace("BACK", WORDS["BACK"].replace("f/sharding_constraint", name))
+    (origin,) = origins(before, after)
+    assert origin.after is not None and origin.after.set_by == "a.py:8"
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "cause"),
+    [
+        ("pad(x, zero), padding=1_0x0_0", "all-reduce", CollectiveCause.NEIGHBOURS),
+        (
+            "scan(x, row), dimensions={0}, num_carries=1, to_apply=step",
+            "all-gather",
+            CollectiveCause.WHOLE,
+        ),
+    ],
+)
+def test_what_moves_or_runs_along_a_split_dimension_has_a_cause(
+    operation: str, kind: str, cause: CollectiveCause
+) -> None:
+    size, is_scan = ("8,8", True) if "scan" in operation else ("9,8", False)
+    result = f"(f32[{size}], f32[8])" if is_scan else f"f32[{size}]"
+    sharding = "{ROWS, {replicated}}" if is_scan else "ROWS"
+    before = f"""HloModule program, num_partitions=2
+
+    step {{ a = f32[8] parameter(0)
+      b = f32[8] parameter(1)
+      c = f32[8] add(a, b)
+      ROOT d = (f32[8], f32[8]) tuple(c, c) }}
+
+    ENTRY main {{
+      x = f32[8,8] parameter(0), sharding=ROWS, metadata={{op_name="x"}}
+      zero = f32[] constant(0)
+      row = f32[8] broadcast(zero), dimensions={{}}
+      ROOT y = {result} {operation}, sharding={sharding}, SINE
+    }}
+    """
+    attributes = "to_apply=sum" if kind == "all-reduce" else "dimensions={0}"
+    after = f"""HloModule program, num_partitions=2
+
+    sum {{ a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] add(a, b) }}
+
+    ENTRY main_spmd {{
+      x = f32[4,8] parameter(0)
+      ROOT y = f32[4,8] {kind}(x), channel_id=1, replica_groups={{{{0,1}}}}, {attributes}, SINE
+    }}
+    """
+    (origin,) = origins(before, after)
+    assert (origin.cause, origin.source) == (cause, "a.py:7")

@@ -50,7 +50,7 @@ class Collective(Facts, frozen=True, kw_only=True):
         the operation whose parts are combined, or that works along the dimension, or
         the nearest line where that has none; null if unknown
     before: the operand, of a resharding, a sum or such an operation; null if unknown
-    after: the user, of a resharding; null if unknown
+    after: the user, of a resharding, or the operation that combines; null if unknown
     beside: the kernels that are scheduled while it is under way
     beside_ns: the estimated time of these in one run; null if a time is not known
     """

@@ -18,6 +18,7 @@ from fusionscope.findings.collectives.setting import described, line_of, shardin
 from fusionscope.findings.collectives.splitting import (
     is_resharded,
     reaches_over,
+    split_operand,
     works_along_split,
 )
 from fusionscope.grouping import grouped
@@ -147,7 +148,13 @@ class Partitioning:
                 (instruction for instruction in alike if instruction.opcode in _COMBINE), None
             )
             if combined is not None:
-                return Origin(CollectiveCause.SUM, line_of(combined), sharding_of(combined, ()))
+                operand = split_operand(combined)
+                return Origin(
+                    CollectiveCause.SUM,
+                    line_of(combined),
+                    sharding_of(operand, (combined,)),
+                    sharding_of(combined, (operand,)),
+                )
         readers = [user for instruction in alike for user in instruction.users]
         for instruction in (*alike, *readers):
             if kind == "collective-permute" and reaches_over(instruction):
@@ -158,6 +165,8 @@ class Partitioning:
         for operand, user in self._resharded(collective, alike):
             before, after = sharding_of(operand, (user,)), sharding_of(user, (operand,), operand)
             return Origin(CollectiveCause.RESHARDING, line_of(user), before, after)
+        for instruction in filter(reaches_over, alike):
+            return Origin(CollectiveCause.NEIGHBOURS, line_of(instruction))
         return Origin(CollectiveCause.UNKNOWN, next(filter(None, map(line_of, alike)), None))
 
     def _resharded(

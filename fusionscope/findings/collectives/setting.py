@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fusionscope.facts.source_lines import operation_of, user_line
 from fusionscope.findings.collectives.facts import Sharding
-from fusionscope.findings.collectives.splitting import WHOLE, text_of
+from fusionscope.findings.collectives.splitting import WHOLE, parts_of, text_of
 from fusionscope.hlo import Instruction
 from fusionscope.hlo.shardings import normal_sharding
 
@@ -57,22 +57,28 @@ def sharding_of(
 def _set_by(instruction: Instruction, text: str, apart: Sequence[Instruction]) -> str | None:
     """Return what in the program has the sharding ``text``, the nearest to an instruction: first
     among those that all have it, then a result of the program that is asked for so, then among
-    those that are split at all. ``apart`` is where another begins.
+    those that have it but for dimensions that are whole, then among those that are split at all.
+    Of several, a line comes before an argument. ``apart`` is where another begins.
     """
     sharding = normal_sharding(text)
+    parts = parts_of(sharding)
     is_same, is_split = sharding.__eq__, lambda text: text not in WHOLE
-    for may_pass in (is_same,) if sharding in WHOLE else (is_same, is_split):
-        visited, pending = {instruction, *apart}, deque([instruction])
-        while pending and len(visited) < _MOST_STEPS:
-            step = pending.popleft()
-            if _is_given(step):
-                return step.op_name or step.name
-            if (step.op_name or "").rpartition("/")[2] in _SETTERS:
-                return line_of(step)
-            for neighbour in _neighbours(step):
+    ways = (is_same, lambda text: parts_of(text) == parts, is_split)
+    for may_pass in ways[:1] if sharding in WHOLE else ways:
+        visited, level = {instruction, *apart}, [instruction]
+        while level and len(visited) < _MOST_STEPS:
+            for step in level:
+                if _is_setter(step):
+                    return line_of(step)
+            for step in level:
+                if _is_given(step):
+                    return step.op_name or step.name
+            next_level = []
+            for neighbour in (neighbour for step in level for neighbour in _neighbours(step)):
                 if neighbour not in visited and may_pass(normal_sharding(text_of(neighbour))):
                     visited.add(neighbour)
-                    pending.append(neighbour)
+                    next_level.append(neighbour)
+            level = next_level
         if any(_is_result_asked_for(step, sharding) for step in visited):
             return _RESULT
     return None
@@ -121,7 +127,7 @@ def _same_values(caller: Instruction) -> Iterator[tuple[Instruction, ...]]:
     computations, operands = caller.called, caller.operands
     match caller.opcode:
         case "while":
-            bodies = [body for body in computations if body.root.shape == caller.shape]
+            bodies = [body for body in computations if body.root.shape.compatible(caller.shape)]
             states = [state for body in bodies for state in (*body.parameters, body.root)]
             yield caller, *operands, *states
         case "conditional":
@@ -133,6 +139,12 @@ def _same_values(caller: Instruction) -> Iterator[tuple[Instruction, ...]]:
             yield from zip(operands, *(body.parameters for body in computations), strict=False)
         case _:
             yield caller, *operands
+
+
+def _is_setter(instruction: Instruction) -> bool:
+    """Return whether it is a constraint of the program, or what a ``jit`` within it asks for."""
+    word = (instruction.op_name or "").rpartition("/")[2]
+    return word in _SETTERS or (instruction.opcode == "copy" and word.startswith("jit("))
 
 
 def _is_given(instruction: Instruction) -> bool:

@@ -85,10 +85,12 @@ def _lines(collective: Collective) -> Iterator[Line]:
         case CollectiveCause.PROGRAM:
             yield line(f"called by the program at {place}")
         case CollectiveCause.SUM:
-            combined = before.operation.name if before is not None else "an operation"
+            combined = after.operation.name if after is not None else "an operation"
             yield line(f"combines the parts of {combined} at {place}")
+            if before is not None:
+                yield line(_split(before))
         case CollectiveCause.NEIGHBOURS:
-            yield line(f"reads from neighbours for the window at {place}")
+            yield line(f"reads from neighbours at {place}")
         case CollectiveCause.WHOLE if before is not None:
             yield line(f"needs all of a dimension that is split, at {place}", Tone.BAD)
             yield line(_split(before))

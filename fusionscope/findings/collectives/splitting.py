@@ -77,6 +77,25 @@ def _tiles(text: str) -> tuple[int, ...]:
     return tuple(map(int, match[1].split(","))) if match is not None else ()
 
 
+def parts_of(sharding: str) -> tuple[list[int], str]:
+    """Return into how many parts the dimensions are split that are, and the devices."""
+    return _split(_tiles(sharding)), sharding.partition("]")[2]
+
+
+def split_operand(instruction: Instruction) -> Instruction:
+    """Return the operand of a sum whose parts it combines: of a product, the one that is split
+    along a contracted dimension, else the first that is split.
+    """
+    operands = instruction.operands
+    if instruction.opcode == "dot":
+        for operand, side in zip(operands, ("lhs", "rhs"), strict=False):
+            tiles = _tiles(text_of(operand))
+            contracted = instruction.attribute(f"{side}_contracting_dims") if tiles else ()
+            if any(tiles[place] > 1 for place in contracted):
+                return operand
+    return next((operand for operand in operands if _tiles(text_of(operand))), operands[0])
+
+
 def _split(tiles: Iterable[int]) -> list[int]:
     return [count for count in tiles if count > 1]
 
@@ -114,7 +133,7 @@ def _worked_along(instruction: Instruction) -> Sequence[bool]:
     every = range(instruction.operands[0].shape.rank)
     attributes = instruction.attributes
     match instruction.opcode:
-        case "sort" | "concatenate":
+        case "sort" | "scan" | "concatenate":
             return [place in instruction.attribute("dimensions") for place in every]
         case "reduce-window":
             return [part.size > 1 for part in read_window(attributes["window"])]
