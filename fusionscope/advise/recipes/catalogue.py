@@ -11,6 +11,7 @@ from fusionscope.advise.recipes.associative_scan import AssociativeScan
 from fusionscope.advise.recipes.batch_calls import BatchCalls
 from fusionscope.advise.recipes.divide_for_remainder import DivideForRemainder
 from fusionscope.advise.recipes.donate_update import DonateUpdate
+from fusionscope.advise.recipes.factor_gradients import FactorGradients
 from fusionscope.advise.recipes.gather_payload import GatherPayload
 from fusionscope.advise.recipes.hoist_from_loop import HoistFromLoop
 from fusionscope.advise.recipes.join_halves import JoinHalves
@@ -52,6 +53,7 @@ RECIPES: tuple[Recipe, ...] = (
     MultiplyThinDots(),
     MultiplyVector(),
     MultiplyDistances(),
+    FactorGradients(),
     NarrowDot(),
     JoinHalves(),
     MultiplyPixels(),
