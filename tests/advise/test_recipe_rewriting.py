@@ -211,6 +211,27 @@ def springs(points):
     return (jnp.exp(-(apart**2).sum(-1))[..., None] * apart).sum(1)
 
 
+def clipped_sentences(weights, words, targets):
+    import jax
+    import jax.numpy as jnp
+
+    def loss(weights, words, target):
+        return ((jnp.tanh(words @ weights) - target) ** 2).sum()
+
+    gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(weights, words, targets)
+    squares = gradients.reshape(len(words), -1) ** 2
+    factors = 1 / jnp.maximum(jnp.sqrt(squares.sum(1)), 1)
+    return (jnp.moveaxis(gradients, 0, -1) * factors).sum(-1)
+
+
+def errors_of_each(scores, labels):
+    import jax
+
+    return jax.vmap(jax.grad(lambda scores, label: jax.nn.log_softmax(scores)[label]))(
+        scores, labels
+    )
+
+
 @with_jax
 @pytest.mark.usefixtures("own_settings")
 @pytest.mark.parametrize(
@@ -232,6 +253,15 @@ def springs(points):
         # Windows of one element, and several elements of each row.
         ("select-for-scatter", one_of_each, [(6, 5, 10), (6,)], "scatter("),
         ("select-for-scatter", several_of_each, [(4, 7, 3), (15,)], "scatter("),
+        # An element that is set, not added.
+        ("select-for-scatter", errors_of_each, [(64, 10), (64,)], "scatter("),
+        # Three words an example, gradients as rows, and with the examples last.
+        (
+            "factor-gradients",
+            clipped_sentences,
+            [(64, 32), (5, 3, 64), (5, 3, 32)],
+            "f32[5,64,32]",
+        ),
         # A layer that is read, too, and places that may be outside.
         ("update-rows", rows_of_a_layer, [(3, 5, 7, 2), (5, 2), (5,)], "scatter("),
         # Nothing is gathered.
@@ -352,6 +382,14 @@ def test_gradients_and_batches_are_rewritten_too(id, function, shapes, gone) -> 
         ("multiply-distances", "tpu", ",64]", ",8]"),
         ("multiply-distances", "tpu", "f32[] constant(0)", "f32[] constant(1)"),
         ("multiply-distances", "tpu", "multiply(%sub.13, %sub.13)", "multiply(%sub.13, %sub.9)"),
+        # Lengths that do not begin at zero, and gradients that are small.
+        (
+            "factor-gradients",
+            "tpu",
+            "constant.7 = f32[] constant(0)",
+            "constant.7 = f32[] constant(1)",
+        ),
+        ("factor-gradients", "tpu", "1024", "1"),
         # A scatter that keeps what was there.
         (
             "update-rows",

@@ -72,7 +72,9 @@ def program(inputs, weights, labels):
         rows = {access: _rows_of(access) for access in accesses}
         for scatter in accesses:
             of_scatter = rows[scatter]
-            if of_scatter is None or scatter.opcode != "scatter" or not _is_gradient(scatter):
+            if of_scatter is None or scatter.opcode != "scatter":
+                continue
+            if not _is_gradient(scatter, of_scatter):
                 continue
             gathers = [
                 access
@@ -192,8 +194,11 @@ def _rows_of(access: MutableInstruction) -> _Rows | None:
     )
 
 
-def _is_gradient(scatter: MutableInstruction) -> bool:
-    return combiner(scatter) == "add" and is_zero(scatter.operands[0])
+def _is_gradient(scatter: MutableInstruction, rows: _Rows) -> bool:
+    """Return whether it adds to zeros; one element a row may as well be set."""
+    combine = scatter.called[0]
+    is_set = rows.count == 1 and combine.root is combine.parameters[-1]
+    return (is_set or combiner(scatter) == "add") and is_zero(scatter.operands[0])
 
 
 def _rewrite_scatter(scatter: MutableInstruction, rows: _Rows) -> None:

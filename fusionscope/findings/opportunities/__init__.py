@@ -10,9 +10,16 @@ if TYPE_CHECKING:
 
 
 def discover(module: FindingInput) -> tuple[Opportunity, ...]:
-    """Return what could be faster; nothing unless a GPU is known."""
+    """Return what could be faster; nothing unless a GPU or TPU is known, and no flags of another
+    compiler.
+    """
     if module.needs is None:
         return ()
     from fusionscope.findings.opportunities.find import find_opportunities
 
-    return find_opportunities(module.needs, module.last.module)
+    is_gpu = module.module.backend == "gpu"
+    return tuple(
+        opportunity
+        for opportunity in find_opportunities(module.needs, module.last.module)
+        if is_gpu or "xla_gpu_" not in opportunity.advice
+    )
