@@ -8,7 +8,7 @@ buffer that is updated in place only the update.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -63,12 +63,13 @@ class _Code:
         self.inlined = launch.called[:1] if launch.opcode in _INLINED else ()
         self.roots: list[int] = []
         self._arguments = tuple([self.given[operand] for operand in operands])
+        self.aliased = _aliased_results(launch)
 
     def form(self) -> Hashable:
         """Return everything that the bytes depend on, but for the contents of ``inlined``."""
         forms = [self._form(*node) for node in self.nodes]
         launch_form = None if self.inlined else self._form(self.launch, self._arguments)
-        return self.launch.opcode, launch_form, self._arguments, tuple(forms)
+        return self.launch.opcode, launch_form, self._arguments, tuple(forms), self.aliased
 
     def _form(self, instruction: Instruction, operands: tuple[Value, ...]) -> Hashable:
         _, _, shape, opcode, inside, attributes = instruction.statement
@@ -217,12 +218,13 @@ def _count(code: _Code) -> _Counted:
     launch, names = code.launch, Numbers()
     regions_read: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
-    if updates:
-        bytes_written = sum(_update(code, update, regions_read, names) for update in updates)
-    else:
-        bytes_written = sum(code.nodes[root].instruction.shape.byte_size for root in code.roots)
-        for root in code.roots:
-            regions_read[root].append(whole(code.nodes[root].instruction.shape))
+    written = [] if updates else code.roots
+    if not updates and code.aliased:
+        updates, written = _updates_of_aliased(code)
+    bytes_written = sum(_update(code, update, regions_read, names) for update in updates)
+    bytes_written += sum(code.nodes[root].instruction.shape.byte_size for root in written)
+    for root in written:
+        regions_read[root].append(whole(code.nodes[root].instruction.shape))
     read, operands_read = 0, [0] * code.outside
     for place in reversed(range(len(code.nodes))):
         instruction, operands = code.nodes[place]
@@ -293,6 +295,41 @@ def _updates_in_place(code: _Code) -> tuple[int, ...]:
     if len(shapes) == 1 and all(_is_in_place(code, update, users) for update in updates):
         return tuple(updates)
     return ()
+
+
+def _updates_of_aliased(code: _Code) -> tuple[tuple[int, ...], list[int]]:
+    """Return the slices that a launch writes into results that are operands, too, and its other
+    results.
+    """
+    updates, written = [], []
+    for number, root in enumerate(code.roots):
+        place = root
+        while place >= code.outside and code.opcode(place) == "bitcast":
+            place = code.operand(place, 0)
+        is_update = place >= code.outside and code.opcode(place) == "dynamic-update-slice"
+        if is_update and number in code.aliased and code.buffer(place) < code.outside:
+            updates.append(place)
+        else:
+            written.append(root)
+    return tuple(updates), written
+
+
+def _aliased_results(launch: Instruction) -> frozenset[int]:
+    """Return which results are operands, too: the compiler for TPUs says so of fusions, with the
+    numbers of an operand and, after all operands, of a result.
+    """
+    if launch.opcode != "fusion" or '"indices"' not in launch.statement.attributes:
+        return frozenset()
+    config = launch.attribute("backend_config")
+    aliases = config.get("aliasing_operands") if isinstance(config, Mapping) else None
+    lists = aliases.get("lists") if isinstance(aliases, Mapping) else None
+    count = len(launch.operands)
+    return frozenset(
+        int(index) - count
+        for alias in (lists if isinstance(lists, list | tuple) else ())
+        for index in (alias.get("indices", ()) if isinstance(alias, Mapping) else ())
+        if isinstance(index, str) and index.isdecimal() and int(index) >= count
+    )
 
 
 def _is_in_place(code: _Code, update: int, users: Sequence[Sequence[int]]) -> bool:

@@ -485,3 +485,39 @@ def test_a_scatter_that_adds_is_no_scatter_that_overwrites():
     )
     added, over = parse(text).entry.instructions[-2:]
     assert traffic(added).read - traffic(over).read == 16
+
+
+@pytest.mark.parametrize(("number", "whole_result"), [("5", False), ("6", True)])
+def test_a_row_and_a_state_are_written_where_the_compiler_says_so(number, whole_result):
+    """A step of a loop on a TPU reads its state (8 values), a row (8) and a number, and writes the
+    state and a row (8 each) of an array of 100 rows; else it reads 99 rows (792) and writes
+    all (800).
+    """
+    launch = root_of(
+        """HloModule m
+
+    step { rows = f32[100,8] parameter(0)
+      i = s32[] parameter(1)
+      state = f32[8] parameter(2)
+      inputs = f32[100,8] parameter(3)
+      zero = s32[] constant(0)
+      row = f32[1,8] dynamic-slice(inputs, i, zero), dynamic_slice_sizes={1,8}
+      flat = f32[8] bitcast(row)
+      next = f32[8] add(state, flat)
+      kept = f32[1,8] bitcast(next)
+      all = f32[100,8] dynamic-update-slice(rows, kept, i, zero)
+      ROOT both = (f32[8], f32[100,8]) tuple(next, all) }
+
+    ENTRY main {
+      rows = f32[100,8] parameter(0)
+      i = s32[] parameter(1)
+      state = f32[8] parameter(2)
+      inputs = f32[100,8] parameter(3)
+      ROOT f = (f32[8], f32[100,8]) fusion(rows, i, state, inputs), kind=kLoop, calls=step,
+        backend_config={"aliasing_operands":{"lists":[{"indices":["2","4"]},
+        {"indices":["0","NUMBER"]}]}}
+    }
+    """.replace("NUMBER", number)
+    )
+    others, written = (792, 800) if whole_result else (0, 8)
+    assert moved(launch) == (4 * (8 + 8 + 1 + others), 4 * (8 + written))
