@@ -218,12 +218,12 @@ def _count(code: _Code) -> _Counted:
     launch, names = code.launch, Numbers()
     regions_read: list[list[Region]] = [[] for _ in code.nodes]
     updates = _updates_in_place(code)
-    written = [] if updates else code.roots
+    results = [] if updates else code.roots
     if not updates and code.aliased:
-        updates, written = _updates_of_aliased(code)
+        updates, results = _updates_of_aliased(code)
     bytes_written = sum(_update(code, update, regions_read, names) for update in updates)
-    bytes_written += sum(code.nodes[root].instruction.shape.byte_size for root in written)
-    for root in written:
+    bytes_written += sum(code.nodes[root].instruction.shape.byte_size for root in results)
+    for root in results:
         regions_read[root].append(whole(code.nodes[root].instruction.shape))
     read, operands_read = 0, [0] * code.outside
     for place in reversed(range(len(code.nodes))):
@@ -301,7 +301,7 @@ def _updates_of_aliased(code: _Code) -> tuple[tuple[int, ...], list[int]]:
     """Return the slices that a launch writes into results that are operands, too, and its other
     results.
     """
-    updates, written = [], []
+    updates, results = [], []
     for number, root in enumerate(code.roots):
         place = root
         while place >= code.outside and code.opcode(place) == "bitcast":
@@ -310,8 +310,8 @@ def _updates_of_aliased(code: _Code) -> tuple[tuple[int, ...], list[int]]:
         if is_update and number in code.aliased and code.buffer(place) < code.outside:
             updates.append(place)
         else:
-            written.append(root)
-    return tuple(updates), written
+            results.append(root)
+    return tuple(updates), results
 
 
 def _aliased_results(launch: Instruction) -> frozenset[int]:

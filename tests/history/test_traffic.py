@@ -519,5 +519,5 @@ def test_a_row_and_a_state_are_written_where_the_compiler_says_so(number, whole_
     }
     """.replace("NUMBER", number)
     )
-    others, written = (792, 800) if whole_result else (0, 8)
-    assert moved(launch) == (4 * (8 + 8 + 1 + others), 4 * (8 + written))
+    reads, writes = (792, 800) if whole_result else (0, 8)
+    assert moved(launch) == (4 * (8 + 8 + 1 + reads), 4 * (8 + writes))

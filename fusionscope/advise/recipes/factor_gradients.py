@@ -105,8 +105,8 @@ def program(weights, inputs, targets):
                 and len(dimensions.left_contracting) <= 1
                 and size >= max(self.least, 2 * steps * steps)
             ):
-                first, *others = (total.total for total in totals)
-                yield Site(first, partial(_rewrite, product, totals), tuple(others))
+                sums = [total.total for total in totals]
+                yield Site(sums[0], partial(_rewrite, product, totals), tuple(sums[1:]))
 
 
 def _totals(product: MutableInstruction) -> list[Squares | Weighted]:
@@ -137,21 +137,21 @@ def _totals_of(
 ) -> list[Squares | Weighted]:
     """Return the sums that a ``user`` of the products leads to; nothing if it leads to others."""
     place = order.index(0)
-    others = tuple(dimension for dimension in range(len(order)) if dimension != place)
+    inner = tuple(dimension for dimension in range(len(order)) if dimension != place)
     sums, factors = list(user.users), {*user.operands} - {value}
     if user.opcode == "multiply" and not factors:
-        is_all = not user.is_root and all(_is_sum(total, others) for total in sums)
+        is_all = not user.is_root and all(_is_sum(total, inner) for total in sums)
         return [Squares(total) for total in sums] if is_all else []
     if _MERGED in order:
         return []
-    rest, reader = tuple(order[other] for other in others), None
+    inner_order, reader = tuple(order[dimension] for dimension in inner), None
     if user.opcode == "dot" and len(factors) == 1:
         (weights,) = factors
         number = user.operands.index(weights)
         dimensions = dot_dimensions(user)
         over = dimensions.left_contracting if number else dimensions.right_contracting
         is_sum = weights.shape.rank == 1 and over == (place,)
-        return [Weighted(user, rest, user, number)] if is_sum else []
+        return [Weighted(user, inner_order, user, number)] if is_sum else []
     if user.opcode == "multiply":
         (reader,) = factors
         if (
@@ -163,7 +163,7 @@ def _totals_of(
     else:
         sums = [user]
     is_all = all(_is_sum(total, (place,)) for total in sums)
-    return [Weighted(total, rest, reader) for total in sums] if is_all else []
+    return [Weighted(total, inner_order, reader) for total in sums] if is_all else []
 
 
 def _is_sum(total: MutableInstruction, over: tuple[int, ...]) -> bool:
