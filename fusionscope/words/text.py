@@ -55,6 +55,8 @@ def size(count: int) -> str:
 
 
 def duration(microseconds: float) -> str:
+    if 0 < microseconds < 0.001:
+        return "<0.001 µs"
     figure = microseconds
     for unit in ("µs", "ms", "s"):
         if figure < 999.5 or unit == "s":

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from fusionscope.dump import open_dump
+from fusionscope.dump import Dump, open_dump
+from fusionscope.explain import explain
+from fusionscope.facts.suggestions import Suggestions
 from fusionscope.findings.collectives.facts import Collective, CollectiveCause
 from fusionscope.findings.collectives.find import find_collectives
 from fusionscope.findings.collectives.partitioning import Origin, Partitioning
 from fusionscope.findings.collectives.splitting import is_resharded
+from fusionscope.findings.refusals.sheet import brief
 from fusionscope.hlo import Module, parse
 from fusionscope.hlo.shardings import tuple_shardings
+from fusionscope.words.markdown import to_markdown
 
 WORDS = {
     "ROWS": "{devices=[2,1]0,1}",
@@ -159,8 +164,8 @@ def line_of(mark: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def collectives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Collective, ...]]:
-    """Those of each function, compiled for four CPUs."""
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Dump:
+    """That of all functions, compiled for four CPUs."""
     directory = tmp_path_factory.mktemp("collectives")
     (directory / "program.py").write_text(PROGRAM)
     flags = (
@@ -169,9 +174,15 @@ def collectives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Col
     )
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, directory / "program.py"], env=environment, check=True)
+    return open_dump(directory / "dump")
+
+
+@pytest.fixture(scope="module")
+def collectives(dump: Dump) -> dict[str, tuple[Collective, ...]]:
+    """Those of each function."""
     return {
         module.name.removeprefix("jit_"): find_collectives(module, module.read(module.final), ())
-        for module in open_dump(directory / "dump").modules
+        for module in dump.modules
         if module.final is not None
     }
 
@@ -216,6 +227,17 @@ def test_a_constraint_that_shards_anew_is_named(
     assert resharding.before is not None and resharding.after is not None
     assert str(resharding.after.set_by).endswith(f"program.py:{line_of('HERE')}")
     assert resharding.before.set_by == "x"
+
+
+@pytest.mark.compiler
+def test_a_pair_with_a_collective_leads_to_its_cause(dump: Dump) -> None:
+    modules = explain(dump).modules
+    (facts,) = (module for module in modules if module.name == "jit_resharded")
+    for rows, is_told in ((facts.find_all(Collective), True), ((), False)):
+        tried = replace(facts, suggestions=Suggestions()).with_finding(Collective, rows)
+        text = "".join(to_markdown(brief(tried)))
+        assert "never-collective" in text
+        assert ("Collectives says what causes it" in text) is is_told
 
 
 @pytest.mark.compiler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusionscope.words.text import percent_change, plural, program
+from fusionscope.words.text import duration, percent_change, plural, program
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,20 @@ from fusionscope.words.text import percent_change, plural, program
 )
 def test_a_change_in_percent_has_no_exponent(before: float, after: float, words: str) -> None:
     assert percent_change(before, after) == words
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "words"),
+    [
+        (0, "0 µs"),
+        (1.92e-05, "<0.001 µs"),
+        (0.0123, "0.0123 µs"),
+        (999.6, "1 ms"),
+        (2e9, "2,000 s"),
+    ],
+)
+def test_a_duration_has_no_exponent(microseconds: float, words: str) -> None:
+    assert duration(microseconds) == words
 
 
 @pytest.mark.parametrize(

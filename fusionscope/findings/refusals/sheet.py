@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fusionscope.findings import BRIEF
+from fusionscope.findings.collectives.facts import Collective, CollectiveCause
 from fusionscope.findings.suggestions.sheet import for_refusal
 from fusionscope.reasons.why import why
 from fusionscope.words.section import (
@@ -108,6 +109,8 @@ def _brief_entry(module: ModuleFacts, refusal: Refusals) -> Entry:
     lost = pair.cost.fused_us - pair.cost.unfused_us if pair.cost is not None else 0
     loss = f"; {duration(lost)} slower" if lost > 0 else ""
     advice = for_refusal(module.suggestions, pair, in_full=False)
+    if pair.reason == "never-collective" and advice.startswith("nothing"):
+        advice = _cause_of_collectives(module) or advice
     return Entry(
         label=size(refusal.bytes_saved),
         name=spans(f"{pair.producer.name} -> {pair.consumer.name}"),
@@ -125,6 +128,12 @@ def _brief_entry(module: ModuleFacts, refusal: Refusals) -> Entry:
         pairs=((pair.producer.name, pair.consumer.name),),
         is_cut=True,
     )
+
+
+def _cause_of_collectives(module: ModuleFacts) -> str:
+    """Return where to read why devices send each other data; empty if that is not known."""
+    causes = {collective.cause for collective in module.find_all(Collective)}
+    return "Collectives says what causes it" if causes - {CollectiveCause.UNKNOWN} else ""
 
 
 def _entry(module: ModuleFacts, rank: int, pair: PairFacts, saved: int, count: int) -> Entry:
