@@ -55,9 +55,7 @@ def size(count: int) -> str:
 
 
 def duration(microseconds: float) -> str:
-    if 0 < microseconds < 0.001:
-        return "<0.001 µs"
-    figure = microseconds
+    figure = microseconds if abs(microseconds) >= 0.0005 else 0.0  # without an exponent
     for unit in ("µs", "ms", "s"):
         if figure < 999.5 or unit == "s":
             break

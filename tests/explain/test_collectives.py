@@ -234,8 +234,8 @@ def test_a_pair_with_a_collective_leads_to_its_cause(dump: Dump) -> None:
     modules = explain(dump).modules
     (facts,) = (module for module in modules if module.name == "jit_resharded")
     for rows, is_told in ((facts.find_all(Collective), True), ((), False)):
-        tried = replace(facts, suggestions=Suggestions()).with_finding(Collective, rows)
-        text = "".join(to_markdown(brief(tried)))
+        with_rows = replace(facts, suggestions=Suggestions()).with_finding(Collective, rows)
+        text = "".join(to_markdown(brief(with_rows)))
         assert "never-collective" in text
         assert ("Collectives says what causes it" in text) is is_told
 

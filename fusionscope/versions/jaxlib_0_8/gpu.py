@@ -9,12 +9,15 @@ from fusionscope.versions.jaxlib_0_9_2 import gpu as newer
 
 _NORMALIZATION = newer.COMPILER.pipelines["hlo_normalization"]
 _GEMM = _NORMALIZATION.index("triton-gemm-rewriter")
+_REDUCTIONS = _NORMALIZATION.index("reduction-degenerate-dim-remover")
 _PIPELINES = {
     **newer.COMPILER.pipelines,
     "hlo_normalization": (
         *_NORMALIZATION[:_GEMM],
         "transpose-dimension-grouper",
-        *_NORMALIZATION[_GEMM:],
+        *_NORMALIZATION[_GEMM:_REDUCTIONS],
+        "transpose-dimension-grouper",
+        *_NORMALIZATION[_REDUCTIONS:],
     ),
     "fusion": tuple(
         name for name in newer.COMPILER.pipelines["fusion"] if name != GPU_SORTING.pass_name
