@@ -58,8 +58,13 @@ def test_equal_candidates_begin_with_the_last_operand():
             between="  three = f32[16] bitcast(two)\n",
             end="tuple(one, three)",
         ),
+        # Both compute square roots, which count 20 each. jaxlib 0.4.38, 0.5.3 and 0.6.2 join them.
+        module("sqrt(inner)", "sqrt(inner)").replace(
+            "  ROOT result",
+            "  inmost = f32[16] sqrt(value)\n  inner = f32[16] sqrt(inmost)\n  ROOT result",
+        ),
     ],
-    ids=["lengths", "parameter", "bitcast"],
+    ids=["lengths", "parameter", "bitcast", "roots"],
 )
 def test_more_is_joined(text):
     assert len(fused(COMPILER, text)) == 1

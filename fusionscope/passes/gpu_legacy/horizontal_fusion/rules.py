@@ -354,7 +354,7 @@ def _emitted(instruction: MutableInstruction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnrolledBatch(Batch):
-    """From 0.4.35 on, a kernel holds no more than an unrolled loop can."""
+    """In 0.4.34 and 0.4.35, a kernel holds no more than an unrolled loop can."""
 
     unrolled: int = 100
 
@@ -379,8 +379,8 @@ class InputCandidate(SiblingRule):
         return None
 
 
-class BatchOfAnyLength(UnrolledBatch):
-    """Candidates need not have equally many instructions."""
+class BatchOfAnyLength(Batch):
+    """In 0.4.38 to 0.6.2, whatever the candidates compute."""
 
     __slots__ = ()
 
