@@ -122,8 +122,8 @@ class LoopCandidate(SiblingRule):
 
 
 class LaterLoopCandidate(LoopCandidate):
-    """A fusion that ends in a concatenate is a loop, too, and one that updates a slice is none. Of
-    single copies, those of the entry become slices of one output.
+    """A fusion that ends in a concatenate is a loop, too, and one that updates a slice is none.
+    Single copies are joined in the entry only.
     """
 
     __slots__ = ()
@@ -134,9 +134,7 @@ class LaterLoopCandidate(LoopCandidate):
     def check(
         self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
     ) -> Decision | None:
-        if instruction.opcode == "copy" and not (
-            siblings.has_slices and not instruction.computation.callers
-        ):
+        if instruction.opcode == "copy" and instruction.computation.callers:
             return self.refuse(opcode=instruction.opcode)
         return LoopCandidate.check(self, instruction, siblings, state)
 

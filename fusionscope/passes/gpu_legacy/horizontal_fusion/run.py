@@ -116,8 +116,10 @@ class _LoopRun:
             for candidate in candidates
             if all(self._allows(rule, candidate, siblings) for rule in rules)
         ]
-        if first_rule.begins_with_last:
-            fusible.reverse()
+        if first_rule.begins_with_last:  # but copies were inserted in order
+            copies = [candidate for candidate in fusible if candidate.opcode == "copy"]
+            fusions = [candidate for candidate in fusible if candidate.opcode != "copy"]
+            fusible = [*reversed(fusions), *copies]
         fusible.sort(key=alike)
         while fusible:
             count = self._batch.take(fusible, has_slices=siblings.has_slices)
