@@ -376,7 +376,7 @@ def _request(
 
 
 def request_for(program: Program, target: Target) -> dict[str, Any]:
-    """Return what a child process is told of a program and its target."""
+    """Return the part of a request that describes the program and its target."""
     content: dict[str, Any] = {
         "program": {**asdict(program), "kind": program.kind.value},
         "device": {**asdict(target), "is_here": target.is_here},

@@ -11,6 +11,7 @@ writes it where the device is present: it times candidates on it. Sources: ``xla
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
 from fusionscope.dump.text_proto import Message, parse, unquote
@@ -96,14 +97,8 @@ def read_autotuner_results(data: bytes, file: str) -> tuple[TuningResult, ...]:
     say for which instruction they are, and are left out. Raises ``UnusableInput`` if it is no such
     text.
     """
-    root = parse(data, file)
-    for name, _ in root.fields:
-        if name not in _OF_RESULTS:
-            raise UnusableInput(
-                f"found {name}, expected results {{ device: … hlo: … result {{ … }} }}",
-                file=file,
-                hint="this is the file that --xla_gpu_dump_autotune_results_to names",
-            )
+    expected = "results { device: … hlo: … result { … } }"
+    root = _parse(data, file, _OF_RESULTS, expected, "xla_gpu_dump_autotune_results_to")
     return tuple(
         TuningResult(entry.string("hlo"), _read_candidate(result))
         for entry in root.messages("results")
@@ -113,18 +108,25 @@ def read_autotuner_results(data: bytes, file: str) -> tuple[TuningResult, ...]:
 
 def read_autotuner_log(data: bytes, file: str) -> tuple[TunedInstruction, ...]:
     """Return the tuned instructions in order. Raises ``UnusableInput`` if it is no such text."""
-    root = parse(data, file)
-    for name, _ in root.fields:
-        if name not in _METADATA:
-            raise UnusableInput(
-                f"found {name}, expected logs {{ … }} or instruction_profiles {{ … }}",
-                file=file,
-                hint="this is the file that --xla_gpu_dump_autotune_logs_to names",
-            )
+    expected = "logs { … } or instruction_profiles { … }"
+    root = _parse(data, file, _METADATA, expected, "xla_gpu_dump_autotune_logs_to")
     return (
         *map(_read_instruction, root.messages("logs")),
         *map(_read_profiles, root.messages("instruction_profiles")),
     )
+
+
+def _parse(data: bytes, file: str, names: Set[str], expected: str, flag: str) -> Message:
+    """Return a message of fields with these ``names``, in a file that ``flag`` has written."""
+    root = parse(data, file)
+    for name, _ in root.fields:
+        if name not in names:
+            raise UnusableInput(
+                f"found {name}, expected {expected}",
+                file=file,
+                hint=f"this is the file that --{flag} names",
+            )
+    return root
 
 
 def _read_profiles(profiles: Message) -> TunedInstruction:

@@ -26,8 +26,7 @@ def _scatters(kernel: Instruction) -> Iterator[Instruction]:
     inside = (
         instruction for computation in kernel.called for instruction in computation.instructions
     )
-    candidates = (kernel,) if kernel.opcode == "scatter" else inside
-    return (instruction for instruction in candidates if instruction.opcode == "scatter")
+    return (item for item in (kernel, *inside) if item.opcode == "scatter")
 
 
 def _has_stride(scatter: Instruction) -> bool:

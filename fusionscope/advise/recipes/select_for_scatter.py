@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -68,28 +69,25 @@ def program(inputs, weights, labels):
     )
 
     def find(self, graph: MutableModule, backend: str) -> Iterator[Site]:
-        accesses = [item for item in graph.walk() if item.opcode in _DIMENSIONS]
-        rows = {access: _rows_of(access) for access in accesses}
-        for scatter in accesses:
-            of_scatter = rows[scatter]
-            if of_scatter is None or scatter.opcode != "scatter":
+        gathers: dict[_Rows | None, list[MutableInstruction]] = defaultdict(list)
+        scatters = []
+        for access in graph.walk():
+            if access.opcode == "gather":
+                gathers[_rows_of(access)].append(access)
+            elif access.opcode == "scatter":
+                scatters.append((access, _rows_of(access)))
+        for scatter, rows in scatters:
+            if rows is None or not _is_gradient(scatter, rows):
                 continue
-            if not _is_gradient(scatter, of_scatter):
-                continue
-            gathers = [
-                access
-                for access in accesses
-                if access.opcode == "gather" and rows[access] == of_scatter
-            ]
             indices = _unclamped(scatter.operands[1])
             # A loop and its gradient are two computations, whose indices are not the same value.
-            readers = [gather for gather in gathers if gather.operands[1] is indices]
-            for gather in readers or gathers:
-                yield Site(gather, partial(_rewrite_gather, gather, of_scatter))
-            yield Site(scatter, partial(_rewrite_scatter, scatter, of_scatter))
+            readers = [gather for gather in gathers[rows] if gather.operands[1] is indices]
+            for gather in readers or gathers[rows]:
+                yield Site(gather, partial(_rewrite_gather, gather, rows))
+            yield Site(scatter, partial(_rewrite_scatter, scatter, rows))
 
 
-_MOST = 64  # elements of a row: for each of them, all of the result is compared
+_MOST = 64  # elements of a row: all of the result is compared with each
 # The attributes that say which dimensions are which: those of the window; those of the operand
 # that it lacks; those that an index addresses; those that operand and indices share.
 _DIMENSIONS = {
