@@ -58,6 +58,7 @@ _HLO_KINDS = {
 _XLA_FLAGS, _PTX = "XLA_FLAGS", "--xla_dump_emitter_re=ptx"
 _AXIS = re.compile(r'"[^"]*"=(\d+)')
 _OTHER_DEVICES = re.compile("incompatible devices|does not match memory kind")
+_NO_MEMORY = re.compile("Could not find memory addressable by device")
 _HERE = (
     "the program names devices of this machine, in a mesh or a sharding, so it cannot be compiled "
     "for {device}, which is not here; dump it where the devices are"
@@ -361,7 +362,12 @@ def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> No
         reply["notes"] = list(_notes_on_mesh(module))
         _write(reply, result)
         begin = time.perf_counter()
-        compiled = lowered.compile()
+        try:
+            compiled = lowered.compile()
+        except ValueError as error:
+            # Once the program is compiled, jax 0.8.2 asks the device for its memories.
+            if request["device"]["is_here"] or not _NO_MEMORY.search(str(error)):
+                raise
         reply["compile_s"] = time.perf_counter() - begin
         if request["profile"]:
             try:
