@@ -253,7 +253,7 @@ def _side_text(side: SideFacts) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _pass_of(stage: str) -> str:
+def pass_of(stage: str) -> str:
     """Return ``priority-fusion in fusion`` for a stage's label; the label itself if it names no
     pass.
     """
@@ -264,15 +264,15 @@ def _pass_of(stage: str) -> str:
 
 
 def _divergence_text(divergence: FirstDivergence) -> str:
-    same = f"the same up to {_pass_of(divergence.last_same)}" if divergence.last_same else ""
+    same = f"the same up to {pass_of(divergence.last_same)}" if divergence.last_same else ""
     ours, theirs = divergence.stage_before, divergence.stage_after
-    if ours and theirs and _pass_of(ours) == _pass_of(theirs):
-        first = f"{_pass_of(ours)} produced different results"
+    if ours and theirs and pass_of(ours) == pass_of(theirs):
+        first = f"{pass_of(ours)} produced different results"
     elif ours and theirs:
-        first = f"then {_pass_of(ours)} changed only the first, {_pass_of(theirs)} only the second"
+        first = f"then {pass_of(ours)} changed only the first, {pass_of(theirs)} only the second"
     elif ours or theirs:
         side = "first" if ours else "second"
-        first = f"then {_pass_of(ours or theirs or '')} changed only the {side}"
+        first = f"then {pass_of(ours or theirs or '')} changed only the {side}"
     else:
         return "the same in every stage, except for annotations for later passes"
     if not divergence.is_exact:
@@ -314,7 +314,7 @@ def _reasons(change: OutcomeChange) -> Iterator[str]:
             guess = "a guess: " if pair.evidence == "guess" else ""
             yield f"{name}: {guess}{pair.reason}{title}{message}"
         elif pair.kernel is not None:
-            stage = f", since {_pass_of(pair.stage)}" if pair.stage else ""
+            stage = f", since {pass_of(pair.stage)}" if pair.stage else ""
             yield f"{name}: in {pair.kernel}{stage}"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fusionscope.report.difference import module_sections
+from fusionscope.report.difference import module_sections, pass_of
 from fusionscope.upgrade.figures import Figure, Verdict
 from fusionscope.upgrade.place import Where, is_same_program
 from fusionscope.words.section import (
@@ -27,6 +27,7 @@ from fusionscope.words.text import duration, percent_change, plural, size
 
 if TYPE_CHECKING:
     from fusionscope.upgrade.figures import Change, Side
+    from fusionscope.upgrade.makers import MakerChange
     from fusionscope.upgrade.remedies import Remedy
     from fusionscope.upgrade.upgrade import Upgrade
     from fusionscope.upgrade.walk import Boundary
@@ -54,6 +55,8 @@ def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
         yield _boundary(upgrade.boundary, is_nominal)
     if upgrade.pin:
         yield _remedies(upgrade, top)
+    if upgrade.makers:
+        yield _makers(upgrade.makers, top)
     if upgrade.code:
         rows = tuple(
             (change.kernel, change.trait, f"{change.before:,}", f"{change.after:,}")
@@ -62,8 +65,7 @@ def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
         columns = (
             Column("kernel", is_flexible=True),
             Column("trait"),
-            Column(upgrade.before.jaxlib, is_number=True),
-            Column(upgrade.after.jaxlib, is_number=True),
+            *(Column(side.jaxlib, is_number=True) for side in upgrade.compared),
         )
         hidden = len(upgrade.code) - len(rows)
         table = Table(columns=columns, rows=rows, noun="trait", hidden=hidden)
@@ -71,7 +73,7 @@ def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
     for module in upgrade.difference.modules:
         if not is_same_program(module):
             yield from module_sections(module, top)
-    dumps = str(upgrade.before.dump), str(upgrade.after.dump)
+    dumps = tuple(str(side.dump) for side in upgrade.compared)
     commands = (("diff", *dumps), ("explain", dumps[1]))
     more = tuple(command(("fusionscope", *words)) for words in commands)
     yield Section(title="More", blocks=(Lines(more),))
@@ -99,17 +101,23 @@ def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
         Column("change", is_number=True),
         Column("verdict"),
     )
-    notes = [_WHERE[upgrade.where]]
-    if upgrade.where is Where.NOWHERE:
-        traits = "" if upgrade.code is None else ", and so are the traits of its kernels' code"
-        notes = [f"{notes[0]}{traits}"]
-    notes += _unfinished((before, after))
+    notes = [_place(upgrade), *_unfinished((before, after))]
     return Section(
         title=f"{_headline(upgrade)}: {upgrade.program} for {upgrade.device}, jaxlib "
         f"{before.jaxlib} → {after.jaxlib}",
         blocks=(Table(columns=columns, rows=rows, noun="figure"), lines(notes)),
         is_heading=True,
     )
+
+
+def _place(upgrade: Upgrade) -> str:
+    """Return where the two sides that are compared differ."""
+    words = _WHERE[upgrade.where]
+    if upgrade.where is Where.NOWHERE and upgrade.code is not None:
+        words += ", and so are the traits of its kernels' code"
+    if upgrade.compared == (upgrade.before, upgrade.after):
+        return words
+    return f"{' → '.join(side.jaxlib for side in upgrade.compared)}: {words}"
 
 
 def _headline(upgrade: Upgrade) -> str:
@@ -167,6 +175,33 @@ def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
             lines((f"not compiled: {words}" for words in boundary.skipped), Tone.WARNING),
         ),
     )
+
+
+def _makers(makers: Sequence[MakerChange], top: int | None) -> Section:
+    rows = tuple(
+        (
+            pass_of(change.maker),
+            _arrow(change.before.launches, change.after.launches, "{:,}".format),
+            _arrow(change.before.bytes_moved, change.after.bytes_moved, size),
+            _arrow(change.before.time_us, change.after.time_us, duration),
+        )
+        for change in makers[:top]
+    )
+    columns = (
+        Column("pass", is_flexible=True),
+        *(Column(name, is_number=True) for name in ("launches", "bytes", "time")),
+    )
+    hidden = len(makers) - len(rows)
+    return Section(
+        title="Kernels by the pass that made them",
+        blocks=(Table(columns=columns, rows=rows, noun="pass", hidden=hidden),),
+    )
+
+
+def _arrow(before: Any, after: Any, text: Callable[[Any], str]) -> str:
+    if None in (before, after):
+        return "unknown"
+    return " → ".join(dict.fromkeys((text(before), text(after))))
 
 
 def _remedies(upgrade: Upgrade, top: int | None) -> Section:

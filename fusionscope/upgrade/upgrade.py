@@ -21,6 +21,7 @@ from fusionscope.upgrade.figures import (
     differing,
     overall,
 )
+from fusionscope.upgrade.makers import MakerChange, compare_makers
 from fusionscope.upgrade.measured import measure
 from fusionscope.upgrade.place import Where, compare_dumps
 from fusionscope.upgrade.remedies import Remedy, try_changes
@@ -38,9 +39,12 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     verdict: ``same``, ``better`` or ``worse``, by the first of ``changes`` that differs
     changes: all figures of both sides
     where: ``lowering`` if the compiler gets another program, ``passes`` if they make another of it,
-        ``below`` if the final HLO is the same and code of kernels differs, otherwise ``nowhere``
+        ``below`` if the final HLO is the same and code of kernels differs, otherwise ``nowhere``;
+        like ``code``, between the neighbours of ``boundary`` if there is one
     code: traits that differ in the code of kernels that have the same HLO; null if the dumps share
         no code
+    makers: passes whose kernels cost another amount, those that grew most first; between the
+        neighbours of ``boundary``, too
     boundary: the releases between which it changed; null if that was not asked
     remedies: flags and edits that get it back at least in part, the best first
     flags_tried: how many flags were compiled
@@ -60,11 +64,17 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     where: Where
     difference: Difference
     code: tuple[CodeChange, ...] | None
+    makers: tuple[MakerChange, ...] = ()
     boundary: Boundary | None = None
     remedies: tuple[Remedy, ...] = ()
     flags_tried: int = 0
     edits_tried: int = 0
     pin: str = ""
+
+    @property
+    def compared(self) -> tuple[Side, Side]:
+        """The two sides that ``where``, ``difference`` and ``code`` compare."""
+        return (self.before, self.after) if self.boundary is None else self.boundary.neighbours
 
 
 def upgrade(
@@ -97,6 +107,10 @@ def upgrade(
         boundary = walk(
             trial, (before, after), by or _first(changes, Where.BELOW if code else where), progress
         )
+        if boundary is not None and boundary.neighbours != (before, after):
+            difference, where, code = compare_dumps(*boundary.neighbours, progress)
+    neighbours = (before, after) if boundary is None else boundary.neighbours
+    makers = compare_makers(*(side.dump for side in neighbours))
     if most and verdict is Verdict.WORSE:
         remedies, flags_tried, edits_tried = try_changes(
             trial, (before, after), difference, most, progress
@@ -112,6 +126,7 @@ def upgrade(
         where=where,
         difference=difference,
         code=code,
+        makers=makers,
         boundary=boundary,
         remedies=remedies,
         flags_tried=flags_tried,

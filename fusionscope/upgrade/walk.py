@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.facts import Facts
@@ -30,6 +31,15 @@ class Boundary(Facts, frozen=True, kw_only=True):
     first_after: str
     sides: tuple[Side, ...]
     skipped: tuple[str, ...]
+
+    @property
+    def neighbours(self) -> tuple[Side, Side]:
+        """The program with ``last_before`` and with ``first_after``."""
+        return next(
+            pair
+            for pair in pairwise(self.sides)
+            if tuple(side.jaxlib for side in pair) == (self.last_before, self.first_after)
+        )
 
 
 def walk(

@@ -17,6 +17,7 @@ from fusionscope.passes.overrides import PairPattern
 from fusionscope.report.upgrade import sections_of
 from fusionscope.upgrade import environments
 from fusionscope.upgrade import trial as trial_module
+from fusionscope.upgrade import walk as walk_module
 from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels
 from fusionscope.upgrade.environments import find_python, releases_between
 from fusionscope.upgrade.figures import (
@@ -28,6 +29,7 @@ from fusionscope.upgrade.figures import (
     overall,
     side_of,
 )
+from fusionscope.upgrade.makers import compare_makers
 from fusionscope.upgrade.place import Where
 from fusionscope.upgrade.strides import strided_bytes
 from fusionscope.upgrade.trial import Trial
@@ -94,6 +96,33 @@ def test_a_lost_fusion_is_worse() -> None:
     assert result.code is None
     back = compared(DUMPS / "h100-without-triton-softmax/softmax", DUMPS / "h100/softmax")
     assert back.verdict is Verdict.BETTER
+
+
+def test_kernels_are_counted_by_the_pass_that_made_them() -> None:
+    # one kernel of the softmax rewriter became three of priority fusion
+    softmax = DUMPS / "h100/softmax"
+    result = compared(softmax, DUMPS / "h100-without-triton-softmax/softmax")
+    launches = {
+        change.maker.partition(".after_")[2].partition(".")[0]: (
+            change.before.launches,
+            change.after.launches,
+        )
+        for change in result.makers
+    }
+    assert launches == {"priority-fusion": (0, 3), "triton-softmax-rewriter": (1, 0)}
+    assert not compared(softmax, softmax).makers
+
+
+@pytest.mark.parametrize("program", ["attention", "concatenate", "elementwise", "reductions"])
+@pytest.mark.parametrize("device", ["cpu", "h100"])
+def test_what_the_passes_made_adds_up(device: str, program: str) -> None:
+    before, after = side(DUMPS / device / "softmax"), side(DUMPS / device / program)
+    makers = compare_makers(before.dump, after.dump)
+    times, bytes_moved, launches = zip(*(change.growth for change in makers), strict=True)
+    assert sum(launches) == after.launches - before.launches
+    assert sum(bytes_moved) == after.bytes_moved - before.bytes_moved
+    assert before.time_us is not None and after.time_us is not None
+    assert sum(times) == pytest.approx(after.time_us - before.time_us)
 
 
 def test_memory_alone_can_be_worse() -> None:
@@ -371,6 +400,24 @@ def test_the_walk_ends_at_the_first_bad_release(first_bad: int) -> None:
     assert boundary.first_after == f"0.{first_bad}"
     assert boundary.last_before == f"0.{first_bad - 1}"
     assert len(boundary.sides) <= 6  # two ends, and log2 of ten
+
+
+def test_neighbours_are_compared_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the first release compiles another program, and the rewriter is off in the last only
+    monkeypatch.setattr(walk_module, "releases_between", lambda *_: ["0.2"])
+    dumps = "h100/elementwise", "h100/softmax", "h100-without-triton-softmax/softmax"
+    trial = Stored(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        dumps={f"0.{number}": DUMPS / dump for number, dump in enumerate(dumps, 1)},
+    )
+    assert upgrade(trial, ("0.1", "0.3")).where is Where.LOWERING
+    result = upgrade(trial, ("0.1", "0.3"), by=Figure.LAUNCHES, bisects=True)
+    assert result.where is Where.PASSES
+    _, notes = next(iter(sections_of(result, None))).blocks
+    assert isinstance(notes, Lines)
+    assert notes.lines[0].text.startswith("0.2 → 0.3: the compiler gets the same program")
 
 
 def test_what_cannot_be_compiled_is_left_out() -> None:
