@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report.difference import module_sections, pass_of
-from fusionscope.upgrade.figures import Figure, Verdict
+from fusionscope.upgrade.figures import Figure, Verdict, judge
 from fusionscope.upgrade.place import Where, is_same_program
 from fusionscope.words.section import (
     Column,
@@ -115,6 +115,9 @@ def _place(upgrade: Upgrade) -> str:
     words = _WHERE[upgrade.where]
     if upgrade.where is Where.NOWHERE and upgrade.code is not None:
         words += ", and so are the traits of its kernels' code"
+    if upgrade.is_below and upgrade.where in (Where.LOWERING, Where.PASSES):
+        verdict = judge(Figure.MEASURED_TIME, *upgrade.compared)
+        words += f"; no figure of that HLO is {verdict}, so the difference is below it"
     if upgrade.compared == (upgrade.before, upgrade.after):
         return words
     return f"{' → '.join(side.jaxlib for side in upgrade.compared)}: {words}"

@@ -49,11 +49,14 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     remedies: flags and edits that get it back at least in part, the best first
     flags_tried: how many flags were compiled
     edits_tried: how many edits were compiled, each of them a recipe
+    is_below: whether the measured time differs, and HLO does not explain that: none of its figures
+        is worse where the time is, or better
     pin: the last release before the change, or the first release if that was not asked; as pip
         takes it, empty if it is not worse
     """
 
     internal: ClassVar[tuple[str, ...]] = ("difference",)
+    computed: ClassVar[tuple[str, ...]] = ("is_below",)
 
     program: str
     device: str
@@ -75,6 +78,14 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
     def compared(self) -> tuple[Side, Side]:
         """The two sides that ``where``, ``difference`` and ``code`` compare."""
         return (self.before, self.after) if self.boundary is None else self.boundary.neighbours
+
+    @property
+    def is_below(self) -> bool:
+        verdicts = {change.figure: change.verdict for change in compare_figures(*self.compared)}
+        measured = verdicts[Figure.MEASURED_TIME]
+        return measured is not Verdict.SAME and measured not in (
+            verdicts[figure] for figure in (Figure.TIME, Figure.BYTES, Figure.LAUNCHES)
+        )
 
 
 def upgrade(

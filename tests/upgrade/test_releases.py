@@ -402,6 +402,20 @@ def test_the_walk_ends_at_the_first_bad_release(first_bad: int) -> None:
     assert len(boundary.sides) <= 6  # two ends, and log2 of ten
 
 
+@pytest.mark.parametrize(("times", "is_below"), [((5_000.0, 50_000.0), False), ((9e4, 1e3), True)])
+def test_a_time_that_no_figure_explains_is_lost_below(
+    times: tuple[float, float], is_below: bool
+) -> None:
+    # one kernel became three: that explains a longer time, and no shorter one
+    slow = compared(DUMPS / "h100/softmax", DUMPS / "h100-without-triton-softmax/softmax")
+    before, after = (
+        replace(end, runs_us=(time,) * 9)
+        for end, time in zip((slow.before, slow.after), times, strict=True)
+    )
+    assert replace(slow, before=before, after=after).is_below is is_below
+    assert not slow.is_below  # nothing was measured
+
+
 def test_neighbours_are_compared_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     # the first release compiles another program, and the rewriter is off in the last only
     monkeypatch.setattr(walk_module, "releases_between", lambda *_: ["0.2"])
