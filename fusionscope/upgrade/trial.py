@@ -54,7 +54,7 @@ class Trial(Facts, frozen=True, kw_only=True):
             rmtree(self.folder / name)
             captured = compile_with(flags=[*self.flags, *more])
         if not captured.has_stages:
-            raise UnusableInput(f"jaxlib {jaxlib}: {captured.problem}")
+            raise UnusableInput(captured.problem)
         return side_of(captured, interpreter, self.limit_s)
 
 
@@ -62,12 +62,20 @@ def compile_both(trial: Trial, pythons: tuple[str, str], progress: Progress) -> 
     """Compile with both, and again if one seems to take longer: the first compilation with an
     interpreter also reads its libraries.
     """
-    progress(f"compiling with {pythons[0]}")
-    before = trial.compile(pythons[0], "from")
-    progress(f"compiling with {pythons[1]}")
-    after = trial.compile(pythons[1], "to")
+    before, after = (
+        _compile(trial, python, name, progress)
+        for python, name in zip(pythons, ("from", "to"), strict=True)
+    )
     if judge(Figure.COMPILE_TIME, before, after) is not Verdict.SAME:
         progress("compiling again")
         before = before.at_least(trial.compile(pythons[0], "from-again"))
         after = after.at_least(trial.compile(pythons[1], "to-again"))
     return before, after
+
+
+def _compile(trial: Trial, python: str, name: str, progress: Progress) -> Side:
+    progress(f"compiling with {python}")
+    try:
+        return trial.compile(python, name)
+    except UnusableInput as error:
+        raise UnusableInput(f"with {python}: {error}") from error

@@ -33,7 +33,9 @@ def dump(name: str) -> DumpedModule:
 
 
 @with_jax
-@pytest.mark.parametrize(("name", "seed"), [("loop", 5), ("elementwise", 1)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("loop", 5), pytest.param("elementwise", 1, marks=pytest.mark.long)]
+)
 def test_a_planted_fault_is_found_and_nothing_else(name: str, seed: int, tmp_path: Path) -> None:
     module = dump(name)
     drawn = draw(FusedPlan(module, own_plan(module)), random.Random(seed))

@@ -171,6 +171,7 @@ def test_a_second_dump_goes_beside_the_first(run, tmp_path, monkeypatch):
 
 
 @with_jax
+@pytest.mark.long
 def test_the_self_test_as_json(run, tmp_path, monkeypatch):
     monkeypatch.setattr("fusionscope.study.self_test._NAMES", ("elementwise",))
     result = run("--self-test", "--seconds", "0", "--output", tmp_path / "out", "--format", "json")
@@ -220,6 +221,7 @@ def test_a_plan_for_a_rewritten_program(run, tmp_path):
 
 
 @with_jax
+@pytest.mark.long
 def test_explain_says_what_a_run_took_beside_its_bound(run_command):
     """The bound is by the parameters and the results, each moved once."""
     result = run_command("explain", CPU, "--compile", "--format", "json")
