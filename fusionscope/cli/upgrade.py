@@ -19,7 +19,16 @@ from fusionscope.cli.output import (
 from fusionscope.cli.progress import show_progress
 from fusionscope.facts.pair_names import read_pair
 
-_FIGURES = ("measured-time", "strided-writes", "time", "bytes", "launches", "peak", "compile-time")
+_FIGURES = (
+    "measured-time",
+    "swaps",
+    "strided-writes",
+    "time",
+    "bytes",
+    "launches",
+    "peak",
+    "compile-time",
+)
 
 
 @click.command(name="upgrade")

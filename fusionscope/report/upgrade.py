@@ -42,6 +42,7 @@ _WHERE = {
 _FIGURES = {
     Figure.BYTES: "bytes moved",
     Figure.PEAK: "peak of memory",
+    Figure.SWAPS: "compare-and-swap loops",
 }
 
 
@@ -143,7 +144,7 @@ def _text(figure: Figure, value: float | None) -> str:
             return duration(value)
         case Figure.COMPILE_TIME:
             return duration(value * 1e6)
-        case Figure.LAUNCHES:
+        case Figure.LAUNCHES | Figure.SWAPS:
             return f"{value:,}"
     return size(int(value))
 

@@ -18,10 +18,11 @@ _VECTOR = re.compile(r"<(\d+) x (?:float|double|half|bfloat|i\d+)>")
 _CALL = re.compile(r"\bcall [^@\n]*@\"?([\w.$-]+)")
 _BLOCK = re.compile(r"^\"?([^\s\":]+|(?<=\")[^\"\n]+)\"?:", re.MULTILINE)
 _BRANCH = re.compile(r"\blabel %(?:\"([^\"\n]+)\"|([\w.$-]+))")
+_SWAPS = "compare-and-swap loops"
 # What a kernel gains or loses a multiple of its speed by, and how it is written.
 _COUNTED = {
     "atomic operations": re.compile(r"\batomicrmw\b|\b(?:atom|red)\.(?!\S*cas)\S+"),
-    "compare-and-swap loops": re.compile(r"\bcmpxchg\b|\batom\.\S*cas\S*"),
+    _SWAPS: re.compile(r"\bcmpxchg\b|\batom\.\S*cas\S*"),
     "places in local memory": re.compile(r"\balloca\b|^\s*\.local\b", re.MULTILINE),
     "operations on tensor cores": re.compile(r"\b(?:wgmma\.mma_async|mma|tcgen05\.mma)\.\S+"),
     "vectors of 4 in PTX": re.compile(r"\b(?:ld|st)\.\S*v4\S*"),
@@ -62,6 +63,12 @@ def compare_code(
         for trait in sorted(ours[name].keys() | theirs[name].keys())
         if ours[name][trait] != theirs[name][trait]
     )
+
+
+def swap_loops(dump: Path) -> int | None:
+    """Return how many compare-and-swap loops the kernels of a dump have; None if it has no code."""
+    kernels = dict(_kernels(dump))
+    return sum(traits[_SWAPS] for traits in kernels.values()) if kernels else None
 
 
 def same_kernels(before: Module, after: Module) -> set[str]:

@@ -20,6 +20,7 @@ from fusionscope.findings.memory.find import find_memory
 from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.passes.overrides import PairPattern
+from fusionscope.upgrade.below import swap_loops
 from fusionscope.upgrade.strides import strided_bytes
 from fusionscope.versions.context import read_gpu, read_target
 
@@ -34,7 +35,8 @@ class Figure(StrEnum):
     """A figure of a compiled program. The first that differs decides the verdict."""
 
     MEASURED_TIME = "measured-time"
-    STRIDED_WRITES = "strided-writes"  # of scatters, which estimated times do not know
+    SWAPS = "swaps"  # compare-and-swap loops in kernels; estimated times know none of these two
+    STRIDED_WRITES = "strided-writes"  # of scatters
     TIME = "time"
     BYTES = "bytes"
     LAUNCHES = "launches"
@@ -49,7 +51,7 @@ _COMPILE_TIMES, _COMPILE_S = 2.0, 2.0
 # Of measured times: equal loops at other addresses differ by up to a fifth (docs/rerun.md). Three
 # quarters of the rounds of one have to be faster than all of the other.
 _MEASURED_TIMES = 1.25
-_MEASURED_US = 100.0  # the call from Python takes tens of microseconds, and differs, too
+_MEASURED_US = 20.0  # what results take to reach Python differs, too
 _STRIDED_SHARE = 0.1  # of all bytes that are moved
 
 
@@ -60,6 +62,8 @@ class Side(Facts, frozen=True, kw_only=True):
     jaxlib: the release
     python: the interpreter that compiled it
     dump: the folder of its dump
+    swaps: compare-and-swap loops in the code of its kernels, which take many times as long as an
+        atomic operation where many threads write one element; null if there is no code
     launches: launches in a run
     bytes_moved: bytes that these move, as shapes tell
     strided_bytes: bytes that scatters write with a stride on a GPU, which takes several times as
@@ -69,8 +73,8 @@ class Side(Facts, frozen=True, kw_only=True):
     compile_s: seconds to compile it and dump its stages, the shorter of two times if they seemed
         to differ, the limit if it took longer; null if it did not finish
     problem: why the compiler did not finish; empty if it did
-    runs_us: the shortest of some runs in microseconds, for each round of measuring; empty if it was
-        not run
+    runs_us: the shortest of some runs in microseconds, less that of a call that does nothing, for
+        each round of measuring; empty if it was not run
     run_problem: why the program does not run; empty if it does, or was not to
     """
 
@@ -79,6 +83,7 @@ class Side(Facts, frozen=True, kw_only=True):
     dump: Path
     launches: int
     bytes_moved: int
+    swaps: int | None = None
     strided_bytes: int | None = None
     time_us: float | None
     peak_bytes: int | None
@@ -90,6 +95,7 @@ class Side(Facts, frozen=True, kw_only=True):
     def figure(self, figure: Figure) -> float | None:
         values = (
             min(self.runs_us, default=None),
+            self.swaps,
             self.strided_bytes,
             self.time_us,
             self.bytes_moved,
@@ -108,8 +114,8 @@ class Side(Facts, frozen=True, kw_only=True):
 class Change(Facts, frozen=True):
     """A figure of both sides.
 
-    figure: ``measured-time``, ``strided-writes``, ``time``, ``bytes``, ``launches``, ``peak`` or
-        ``compile-time``
+    figure: ``measured-time``, ``swaps``, ``strided-writes``, ``time``, ``bytes``, ``launches``,
+        ``peak`` or ``compile-time``
     before: with the first release; null if it is unknown
     after: with the second release; null if it is unknown
     verdict: ``same``, ``better`` or ``worse``
@@ -138,6 +144,7 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
         dump=captured.directory,
         launches=figures.launches,
         bytes_moved=figures.bytes_moved,
+        swaps=swap_loops(captured.directory),
         strided_bytes=strided_bytes(final) if module.backend == "gpu" else None,
         time_us=figures.time_us,
         peak_bytes=memory.peak_bytes if memory is not None else None,
@@ -172,7 +179,7 @@ def judge(figure: Figure, before: Side, after: Side) -> Verdict:
         )
     elif figure is Figure.STRIDED_WRITES:
         is_same = most - least <= _STRIDED_SHARE * max(before.bytes_moved, after.bytes_moved)
-    elif figure is Figure.LAUNCHES:
+    elif figure in (Figure.LAUNCHES, Figure.SWAPS):
         is_same = least == most
     elif figure is Figure.COMPILE_TIME:
         is_same = most < least * _COMPILE_TIMES or most < least + _COMPILE_S

@@ -69,12 +69,12 @@ def _costs(dump: Path) -> tuple[dict[str, str], dict[str, Figures]]:
     kernels_of = defaultdict(list)
     for kernel in kernels:
         kernels_of[makers[kernel.instruction]].append(kernel)
-    costs = {
-        maker: figures_of(
-            made, None if clock is None else sum_up(made, [clock.time(kernel) for kernel in made])
+    costs: dict[str, Figures] = {}
+    for maker, group in kernels_of.items():
+        times = (
+            [clock.time(kernel) for kernel in group] if clock is not None else [None] * len(group)
         )
-        for maker, made in kernels_of.items()
-    }
+        costs[maker] = figures_of(group, sum_up(group, times))
     labels = {stage.pass_name: stage.label for stage in lineage.stages[1:]}
     return {maker: labels.get(maker, maker) for maker in costs}, costs
 
@@ -85,14 +85,14 @@ def _makers(lineage: Lineage, kernels: Iterable[Instruction]) -> dict[Instructio
     later = {kernel: [kernel] for kernel in kernels}
     for index in range(len(lineage.stages) - 2, -1, -1):
         now: dict[Instruction, list[Instruction]] = {}
-        for instruction, made in later.items():
+        for instruction, group in later.items():
             earlier = _earlier(lineage, index, instruction)
             if earlier is None or earlier.opcode != instruction.opcode:
-                makers |= dict.fromkeys(made, lineage.stages[index + 1].pass_name)
+                makers |= dict.fromkeys(group, lineage.stages[index + 1].pass_name)
             else:
-                now.setdefault(earlier, []).extend(made)
+                now.setdefault(earlier, []).extend(group)
         later = now
-    return makers | {kernel: _PROGRAM for made in later.values() for kernel in made}
+    return makers | {kernel: _PROGRAM for group in later.values() for kernel in group}
 
 
 def _earlier(lineage: Lineage, index: int, instruction: Instruction) -> Instruction | None:

@@ -20,7 +20,8 @@ _ROUNDS = 9
 
 def measure(trial: Trial, sides: Sequence[Side], flags: Sequence[str] = ()) -> list[Side]:
     """Run the program as the releases of ``sides`` compile it with ``flags``, in turns. Return
-    ``sides`` with the time of each round, or why the program does not run.
+    ``sides`` with the time of each round, without that of the call from Python, or why the program
+    does not run.
     """
     environment = environment_without_dump(trial.target, [*trial.flags, *flags])
     request = request_for(trial.program, trial.target)
@@ -40,4 +41,5 @@ def _measured(side: Side, replies: Sequence[dict[str, Any]]) -> Side:
     problem = next((reply["problem"] for reply in replies if "problem" in reply), "")
     if problem:
         return replace(side, run_problem=problem)
-    return replace(side, runs_us=tuple(reply["shortest_s"] * 1e6 for reply in replies[1:]))
+    runs_us = (max(reply["shortest_s"] - reply["call_s"], 0.0) * 1e6 for reply in replies[1:])
+    return replace(side, runs_us=tuple(runs_us))

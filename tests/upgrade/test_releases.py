@@ -18,7 +18,7 @@ from fusionscope.report.upgrade import sections_of
 from fusionscope.upgrade import environments
 from fusionscope.upgrade import trial as trial_module
 from fusionscope.upgrade import walk as walk_module
-from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels
+from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels, swap_loops
 from fusionscope.upgrade.environments import find_python, releases_between
 from fusionscope.upgrade.figures import (
     Figure,
@@ -167,8 +167,8 @@ def test_a_measured_time_counts_beyond_its_noise_only() -> None:
         ((700.0, 710.0, 790.0, 720.0, 705.0), Verdict.BETTER),
     ):
         assert judge(Figure.MEASURED_TIME, before, replace(before, runs_us=runs)) is verdict
-    short, long = (replace(before, runs_us=(time, time)) for time in (44.0, 66.0))
-    assert judge(Figure.MEASURED_TIME, short, long) is Verdict.SAME  # the call from Python
+    short, long = (replace(before, runs_us=(time, time)) for time in (4.0, 20.0))
+    assert judge(Figure.MEASURED_TIME, short, long) is Verdict.SAME  # what reaches Python
 
 
 def test_an_estimated_time_does_not_count_beside_a_measured_one() -> None:
@@ -335,6 +335,16 @@ def write_code(folder: Path, lines: str) -> Path:
     text = f"define ptr @add_fusion(ptr %0) #0 {{\n{lines}  ret ptr null\n}}\n"
     (folder / "module_0001.jit_f.add_fusion_kernel_module.ir-with-opt.ll").write_text(text)
     return folder
+
+
+def test_a_loop_in_place_of_an_atomic_operation_is_worse(tmp_path: Path) -> None:
+    before, after = (
+        replace(side(DUMPS / "h100/softmax"), swaps=swap_loops(write_code(tmp_path / name, code)))
+        for name, code in (("before", ATOMIC), ("after", LOOP))
+    )
+    assert judge(Figure.SWAPS, before, after) is Verdict.WORSE
+    assert judge(Figure.SWAPS, after, before) is Verdict.BETTER
+    assert swap_loops(tmp_path) is None  # no code
 
 
 def test_code_of_the_same_kernel_is_compared(tmp_path: Path) -> None:
