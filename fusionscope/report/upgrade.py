@@ -161,20 +161,24 @@ def _unfinished(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _boundary(boundary: Boundary, is_nominal: bool) -> Section:
-    figures = [figure for figure in Figure if any(side.figure(figure) for side in boundary.sides)]
-    rows = tuple(
-        (side.jaxlib, *(_text(figure, side.figure(figure)) for figure in figures))
-        for side in boundary.sides
-    )
-    columns = (
-        Column("jaxlib"),
-        *(Column(_name(figure, is_nominal), is_number=True) for figure in figures),
-    )
+    texts = {
+        figure: [_text(figure, side.figure(figure)) for side in boundary.sides] for figure in Figure
+    }
+    columns = {figure: column for figure, column in texts.items() if len(set(column)) > 1}
+    releases = [side.jaxlib for side in boundary.sides]
+    by = _name(Figure(boundary.by), is_nominal) if boundary.by in set(Figure) else boundary.by
     return Section(
         title=f"Since jaxlib {boundary.first_after}",
-        summary=spans(f"by {boundary.by}; jaxlib=={boundary.last_before} is the last before"),
+        summary=spans(f"by {by}; jaxlib=={boundary.last_before} is the last before"),
         blocks=(
-            Table(columns=columns, rows=rows, noun="release"),
+            Table(
+                columns=(
+                    Column("jaxlib"),
+                    *(Column(_name(figure, is_nominal), is_number=True) for figure in columns),
+                ),
+                rows=tuple(zip(releases, *columns.values(), strict=True)),
+                noun="release",
+            ),
             lines(_unfinished(boundary.sides[1:-1]), Tone.WARNING),
             lines((f"not compiled: {words}" for words in boundary.skipped), Tone.WARNING),
         ),

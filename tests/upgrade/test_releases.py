@@ -439,9 +439,16 @@ def test_neighbours_are_compared_once_they_are_known(monkeypatch: pytest.MonkeyP
     assert upgrade(trial, ("0.1", "0.3")).where is Where.LOWERING
     result = upgrade(trial, ("0.1", "0.3"), by=Figure.LAUNCHES, bisects=True)
     assert result.where is Where.PASSES
-    _, notes = next(iter(sections_of(result, None))).blocks
+    verdict, since, *_ = sections_of(result, None)
+    _, notes = verdict.blocks
     assert isinstance(notes, Lines)
     assert notes.lines[0].text.startswith("0.2 → 0.3: the compiler gets the same program")
+    assert since.title == "Since jaxlib 0.3"
+    (table, *_) = since.blocks
+    assert isinstance(table, Table)
+    names = [column.title for column in table.columns]
+    assert "launches" in names
+    assert "compile time" not in names  # it is the same with all three
 
 
 def test_what_cannot_be_compiled_is_left_out() -> None:
