@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,11 @@ from fusionscope.capture.targets import Program, Target
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.facts import Facts
 from fusionscope.progress import Progress
-from fusionscope.upgrade.environments import find_python, release_number
+from fusionscope.upgrade.environments import find_python, is_release, release_number
 from fusionscope.upgrade.figures import Figure, Side, Verdict, judge, side_of
 
 _CODE = "--xla_dump_emitter_re=.*"
+_MISSING = re.compile(r"No module named '(\w+)")
 _TAKES_CODE = (0, 9)  # earlier compilers always dump code, and refuse the flag
 
 
@@ -78,4 +80,8 @@ def _compile(trial: Trial, python: str, name: str, progress: Progress) -> Side:
     try:
         return trial.compile(python, name)
     except UnusableInput as error:
-        raise UnusableInput(f"with {python}: {error}") from error
+        hint = None
+        if is_release(python) and (package := _MISSING.search(str(error))):
+            interpreter = find_python(python, trial.target)
+            hint = f"{interpreter} -m pip install {package[1]} jaxlib=={python} adds it"
+        raise UnusableInput(f"with {python}: {error}", hint=hint) from error
