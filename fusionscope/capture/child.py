@@ -58,6 +58,7 @@ _HLO_KINDS = {
 _XLA_FLAGS, _PTX = "XLA_FLAGS", "--xla_dump_emitter_re=ptx"
 _AXIS = re.compile(r'"[^"]*"=(\d+)')
 _OTHER_DEVICES = re.compile("incompatible devices|does not match memory kind")
+_TRACEBACK = "Traceback (most recent call last)"
 _NO_MEMORY = re.compile("Could not find memory addressable by device")
 _HERE = (
     "the program names devices of this machine, in a mesh or a sharding, so it cannot be compiled "
@@ -269,6 +270,8 @@ def _words(error: BaseException) -> str:
     if problem := vmem.vmem_problem(str(error)):
         return str(problem)
     first = str(error).strip().split("\n\n")[0]
+    if _TRACEBACK in first:  # of a callback of the program
+        first = first.splitlines()[-1]
     return f"{type(error).__name__}: {' '.join(first.split())}".removesuffix(": ")
 
 

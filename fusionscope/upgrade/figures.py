@@ -144,7 +144,7 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
         dump=captured.directory,
         launches=figures.launches,
         bytes_moved=figures.bytes_moved,
-        swaps=swap_loops(captured.directory),
+        swaps=swap_loops(captured.directory) if module.backend == "gpu" else None,
         strided_bytes=strided_bytes(final) if module.backend == "gpu" else None,
         time_us=figures.time_us,
         peak_bytes=memory.peak_bytes if memory is not None else None,

@@ -47,12 +47,14 @@ class Trial(Facts, frozen=True, kw_only=True):
             python=interpreter,
             limit_s=self.limit_s,
         )
+        captured = None
         try:
             captured = compile_with(flags=[*code, *self.flags, *more])
         except UnusableInput as error:
             if CRASHED not in str(error) or not code:
                 raise
-            # Compilers of 0.10 may die of dumping code of several modules at once.
+        if captured is None or (code and CRASHED in captured.problem):
+            # Compilers since 0.10 may die of dumping code of several modules at once.
             rmtree(self.folder / name)
             captured = compile_with(flags=[*self.flags, *more])
         if not captured.has_stages:

@@ -232,6 +232,37 @@ def errors_of_each(scores, labels):
     )
 
 
+SCALARS_AND_NOTHING = """HloModule m
+add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }
+ENTRY e {
+  a = f32[4]{0} parameter(0)
+  b = f32[4]{0} parameter(1)
+  n = f32[0,4]{1,0} parameter(2)
+  i = s32[0,1]{1,0} parameter(3)
+  m = f32[1,4]{1,0} parameter(4)
+  zero = f32[] constant(0)
+  length = f32[] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  shorter = f32[] subtract(length, zero)
+  square = f32[] dot(shorter, shorter), lhs_contracting_dims={}, rhs_contracting_dims={}
+  lengths = f32[0]{0} dot(n, n), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1},
+      rhs_contracting_dims={1}
+  sum = f32[] reduce(lengths, zero), dimensions={0}, to_apply=add
+  rows = f32[0,4]{1,0} gather(m, i), offset_dims={1}, collapsed_slice_dims={0},
+      start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}
+  put = f32[1,4]{1,0} scatter(m, i, rows), update_window_dims={1}, inserted_window_dims={0},
+      scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+  both = f32[1,4]{1,0} concatenate(put, n), dimensions={0}
+  ROOT r = (f32[], f32[], f32[1,4]{1,0}) tuple(square, sum, both)
+}
+"""
+
+
+@each_recipe
+def test_scalars_and_empty_arrays_are_left_alone(recipe: Recipe, backend: str) -> None:
+    text = re.sub(r",\n +", ", ", SCALARS_AND_NOTHING)
+    assert apply_recipe(recipe, parse(text), backend) is None
+
+
 @with_jax
 @pytest.mark.usefixtures("own_settings")
 @pytest.mark.parametrize(

@@ -231,8 +231,9 @@ def test_a_compiler_that_does_not_finish_takes_longer() -> None:
     assert judge(Figure.COMPILE_TIME, side(dump), crashed) is Verdict.SAME
 
 
+@pytest.mark.parametrize("leaves_stages", [False, True])
 def test_a_compiler_that_dies_of_code_is_asked_for_hlo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves_stages: bool
 ) -> None:
     requested: list[Sequence[str]] = []
     stored = side(DUMPS / "cpu/softmax")
@@ -240,11 +241,12 @@ def test_a_compiler_that_dies_of_code_is_asked_for_hlo(
     def capture(*_: object, flags: Sequence[str], **__: object) -> Captured:
         requested.append(flags)
         (tmp_path / "from").mkdir()
-        if len(requested) == 1:
-            raise UnusableInput("the process crashed with SIGSEGV")
+        problem = "the process crashed with SIGSEGV" if len(requested) == 1 else ""
+        if problem and not leaves_stages:
+            raise UnusableInput(problem)
         return Captured(
             directory=stored.dump, program="", target="cpu", flags=(), program_flags="", notes=(),
-            arguments=(), python="", versions={"jaxlib": "0.10.1"}, problem="", compile_s=1.0,
+            arguments=(), python="", versions={"jaxlib": "0.10.1"}, problem=problem, compile_s=1.0,
         )  # fmt: skip
 
     monkeypatch.setattr(trial_module, "capture", capture)
@@ -256,7 +258,8 @@ def test_a_compiler_that_dies_of_code_is_asked_for_hlo(
     )
     program = Program(kind=ProgramKind.FUNCTION, name="program")
     trial = Trial(program=program, target=CPU, folder=tmp_path, flags=("--xla_a=b",))
-    assert trial.compile("python", "from").jaxlib == "0.10.1"
+    compiled = trial.compile("python", "from")
+    assert (compiled.jaxlib, compiled.problem) == ("0.10.1", "")
     code, *flags_of_user = requested[0]
     assert "dump_emitter" in code
     assert flags_of_user == requested[1] == ["--xla_a=b"]

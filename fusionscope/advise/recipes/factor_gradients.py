@@ -96,22 +96,18 @@ def program(weights, inputs, targets):
             if product.opcode != "dot" or not product.shape.is_floating:
                 continue
             dimensions = dot_dimensions(product)
-            totals = _totals(product)
+            if len(dimensions.left_batch) != 1 or len(dimensions.left_contracting) > 1:
+                continue
             steps = sizes_of(product.operands[0].shape, dimensions.left_contracting)
             size = sizes_of(product.shape, range(1, product.shape.rank))
-            if (
-                totals
-                and len(dimensions.left_batch) == 1
-                and len(dimensions.left_contracting) <= 1
-                and size >= max(self.least, 2 * steps * steps)
-            ):
+            if size >= max(self.least, 2 * steps * steps) and (totals := _totals(product)):
                 sums = [total.total for total in totals]
                 yield Site(sums[0], partial(_rewrite, product, totals), tuple(sums[1:]))
 
 
 def _totals(product: MutableInstruction) -> list[Squares | Weighted]:
     """Return what is computed of a batch of products, nothing if it is also needed otherwise."""
-    batch = product.shape.dimensions[0] if product.shape.dimensions else None
+    batch = product.shape.dimensions[0]
     totals: list[Squares | Weighted] = []
     pending = [(product, tuple(range(product.shape.rank)))]
     while pending:
