@@ -44,6 +44,15 @@ class PackedTile(NamedTuple):
 
 def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
     """Return None if there is no tiled emitter. Source: GetDescriptionForTiledTransposeEmitter."""
+    return _tiled_transpose(instruction, packs=True)
+
+
+def unpacked_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
+    """Return the same for emitters in which each element has a bank, as until spring 2025."""
+    return _tiled_transpose(instruction, packs=False)
+
+
+def _tiled_transpose(instruction: MutableInstruction, *, packs: bool) -> TiledTranspose | None:
     if instruction.opcode != "transpose":
         return None
     form = normal_transpose(
@@ -52,7 +61,7 @@ def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
     if form is None or len(form.permutation) < 2:
         return None
     bits = instruction.shape.bits
-    packed = _packed_tile(form, bits)
+    packed = _packed_tile(form, bits) if packs else None
     if packed is not None:
         values = _BANK_BITS // bits
         return TiledTranspose(form, bits, _BANKS * (_BANK_BITS // 8) * _BANKS * values, packed)

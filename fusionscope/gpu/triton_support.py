@@ -57,10 +57,15 @@ class TritonVersion:
     - ``limits_transposes``: a transpose must fit into shared memory.
     - ``counts_copies``: copying an element counts as work.
     - ``counts_padding``: padding reduced dimensions to a power of two counts as work.
+    - ``rounds``: supports ``round-nearest-even``.
+    - ``has_integer_remainders``: supports remainders of integers.
+    - ``unsupported``: operations that only newer versions support.
+    - ``explains_types``: messages about types and conversions say why, and the elements of a tuple
+      are checked, rather than every tuple refused.
+    - ``division``: how messages about tiles write a quotient.
     - ``names_opcodes``: the message about an unsupported operation names it.
-    - ``is_early``: as in 2024, it supports no copies, remainders of integers, padding and
-      concatenates, and a fusion whose tiles do not fit into registers has an infinite time, rather
-      than no tiling.
+    - ``has_endless_tilings``: a fusion whose tiles do not fit into registers has an infinite time,
+      rather than no tiling.
     - ``compute_time`` takes the device, flops, blocks, and threads per block.
     """
 
@@ -77,7 +82,12 @@ class TritonVersion:
     counts_padding: bool
     names_opcodes: bool
     compute_time: ComputeTime
-    is_early: bool = False
+    rounds: bool = True
+    has_integer_remainders: bool = True
+    unsupported: frozenset[str] = frozenset()
+    explains_types: bool = True
+    division: str = "/"
+    has_endless_tilings: bool = False
 
 
 def unsupported(
@@ -112,7 +122,7 @@ class _Support:
     def message(self, instruction: MutableInstruction) -> str | None:
         """Source: IsTritonSupportedInstruction."""
         opcode, shape, version = instruction.opcode, instruction.shape, self._version
-        if opcode in _UNSUPPORTED or (version.is_early and opcode in ("concatenate", "pad")):
+        if opcode in _UNSUPPORTED | version.unsupported:
             return f"Unsupported opcode {opcode}" if version.names_opcodes else _NO_OPCODE
         if opcode == "convert":
             return self._conversion(instruction.operands[0].shape.element_type, shape.element_type)
@@ -120,7 +130,9 @@ class _Support:
         if problem is not None:
             return problem
         if any(self._type(operand.shape.element_type) for operand in instruction.operands):
-            return f"Unsupported input data type{'.' if version.is_early else ': Not allowed'}"
+            return (
+                f"Unsupported input data type{': Not allowed' if version.explains_types else '.'}"
+            )
         check = _CHECKS.get(opcode)
         if check is not None:
             return check(self, instruction)
@@ -130,13 +142,15 @@ class _Support:
         return f"Unsupported instruction opcode {opcode}" if version.names_opcodes else _NO_OPCODE
 
     def _output_type(self, shape: Shape) -> str | None:
+        if not self._version.explains_types:
+            is_known = shape.is_array and self._type(shape.element_type) is None
+            return None if is_known else "Unsupported output data type."
         for element in shape.elements if shape.is_tuple else (shape,):
             if shape.is_tuple and element.element_type in ("tuple", "token"):
                 return "Nested tuple or token shape is not supported."
             problem = self._type(element.element_type)
             if problem is not None:
-                why = "." if self._version.is_early else f": {problem}"
-                return f"Unsupported output data type{why}"
+                return f"Unsupported output data type: {problem}"
         return None
 
     def _type(self, element_type: str) -> str | None:
@@ -148,10 +162,11 @@ class _Support:
     def _conversion(self, source: str, result: str) -> str | None:
         """Source: IsTritonSupportedConversion."""
         problem = self._conversion_problem(source, result)
+        message = f"Unsupported conversion in Triton: {source} to {result}"
+        if not self._version.explains_types:
+            return message if problem or self._type(source) or self._type(result) else None
         if problem is not None:
-            return (
-                f"Unsupported conversion in Triton: {source} to {result} with message:\n{problem}"
-            )
+            return f"{message} with message:\n{problem}"
         if self._type(source) is not None:
             return f"Unsupported input type for conversion: {source}"
         if self._type(result) is not None:
@@ -185,9 +200,9 @@ class _Support:
         Source: TritonSupportedUnaryElementwiseOps and those for two and three operands.
         """
         supported = self._operations_of(element_type)
-        if not self._version.is_early:
-            return supported
-        return supported - ({"copy", "remainder"} if element_type in INTEGRAL else {"copy"})
+        if element_type in INTEGRAL:
+            return supported if self._version.has_integer_remainders else supported - {"remainder"}
+        return supported if self._version.rounds else supported - {"round-nearest-even"}
 
     def _operations_of(self, element_type: str) -> frozenset[str]:
         if element_type == "s4":

@@ -82,6 +82,7 @@ from fusionscope.hlo import parse
 from fusionscope.versions.jaxlib_0_10_2.gpu import TRITON_0_10
 from fusionscope.versions.jaxlib_0_11_2.gpu import TRITON_0_11
 from fusionscope.versions.jaxlib_0_12.gpu import TRITON_0_12
+from fusionscope.versions.known import load_compiler
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
 H100 = read_card("h100")
@@ -560,6 +561,28 @@ def test_support_is_what_the_compiler_says(case: Case, version: TritonVersion, f
     if field == "oldest" and expected is not None and "PRED to U8" in expected:
         expected = "Unsupported output type for conversion: u8"
     assert said_of(case.text, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "text", "message"),
+    [
+        ("0.4.38", "f32[64,128] copy(x)", "Unsupported opcode."),
+        ("0.5.3", "f32[64,128] copy(x)", None),
+        ("0.5.3", "f32[67,128] pad(x, c), padding=0_3x0_0", "Unsupported opcode."),
+        ("0.6.2", "f32[67,128] pad(x, c), padding=0_3x0_0", None),
+        ("0.8", "u32[64,128] negate(u32_x)", "Unsupported output data type."),
+        ("0.8", "(f32[64], f32[64]) tuple(y, y)", "Unsupported output data type."),
+        ("0.8", "s32[] remainder(i, i)", "Unsupported elementwise operation."),
+        ("0.9.2", "s32[] remainder(i, i)", None),
+        ("0.9.2", "f32[64,128] round-nearest-even(x)", "Unsupported elementwise operation."),
+        ("0.10.0", "f32[64,128] round-nearest-even(x)", None),
+    ],
+)
+def test_older_releases_support_less(release: str, text: str, message: str | None) -> None:
+    """As records of these releases say, and the sources of each."""
+    gpu = load_compiler(f"gpu-{release}").gpu
+    assert gpu is not None
+    assert said_of(text, gpu.triton) == message
 
 
 def test_a_pad_that_adds_nothing() -> None:

@@ -73,6 +73,15 @@ def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
     return Launch(ceil_of(elements, _FALLBACK_THREADS), _FALLBACK_THREADS)
 
 
+def launch_without_vectors_in_scatters(
+    emission: Emission, device: Device, max_unroll: int
+) -> Launch:
+    """Return the same where a thread of a scatter updates one element (jaxlib 0.4.38)."""
+    if emission.kind is EmitterKind.SCATTER:
+        return loop_launch(emission.heroes[0].operands[-1].shape, device, 1)
+    return launch_of(emission, device, max_unroll)
+
+
 def ceil_of(number: int, by: int) -> int:
     return -(-number // by)
 

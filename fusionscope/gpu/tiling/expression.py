@@ -153,12 +153,12 @@ def variables(expression: Expression) -> Iterator[int]:
         yield from variables(expression.right)
 
 
-_OPERATORS = {ADD: "+", MULTIPLY: "*", MODULO: "mod", DIVIDE: "/"}
+_OPERATORS = {ADD: "+", MULTIPLY: "*", MODULO: "mod"}
 
 
-def text(expression: Expression, names: Mapping[int, str]) -> str:
+def text(expression: Expression, names: Mapping[int, str], division: str) -> str:
     """Return the expression as the compiler prints it: nested operations are in brackets, except
-    products and quotients in sums, and equal operations.
+    products and quotients in sums, and equal operations. ``division`` is the sign of a quotient.
     """
     if expression.kind == VARIABLE:
         return names[expression.left]
@@ -166,12 +166,12 @@ def text(expression: Expression, names: Mapping[int, str]) -> str:
         return str(expression.left)
     operands = []
     for operand in (expression.left, expression.right):
-        operand_text = text(operand, names)
+        operand_text = text(operand, names, division)
         is_plain = operand.kind in (VARIABLE, CONSTANT, expression.kind) or expression.kind == ADD
         operands.append(operand_text if is_plain else f"({operand_text})")
     if operands[1].startswith("-"):  # the addition of a number: there are no negative factors here
         return f"{operands[0]} - {operands[1][1:]}"
-    return f" {_OPERATORS[expression.kind]} ".join(operands)
+    return f" {_OPERATORS.get(expression.kind, division)} ".join(operands)
 
 
 def largest_divisor(expression: Expression) -> int:

@@ -123,7 +123,7 @@ class IndexSpace:
         """
         return any(index not in indices for index in self.limits)
 
-    def map(self, indices: Sequence[Expression]) -> str:
+    def map(self, indices: Sequence[Expression], division: str) -> str:
         """Return indices and constraints as the compiler prints indexing maps."""
         indices_used = [*indices, *self.limits]
         reduced = sorted({number for index in indices_used for number in variables(index)})
@@ -133,11 +133,12 @@ class IndexSpace:
             if number >= self.rank:
                 numbered[number] = f"s{len(numbered) - self.rank}"
         symbols = [name for number, name in numbered.items() if number >= self.rank]
-        results = ", ".join(text(index, numbered) for index in indices)
+        results = ", ".join(text(index, numbered, division) for index in indices)
         limits = [
             *(f"{name} in {list(self.ranges[number])}" for number, name in numbered.items()),
             *sorted(
-                f"{text(index, numbered)} in {list(range)}" for index, range in self.limits.items()
+                f"{text(index, numbered, division)} in {list(range)}"
+                for index, range in self.limits.items()
             ),
         ]
         listed = f"[{', '.join(symbols)}]" if symbols else ""
@@ -321,11 +322,13 @@ class Aligned(Source):
 
 class IndexPropagation(Propagation):
     """Finds tiles from the index into each array. They have all elements of a dimension, or a power
-    of two of them. A tiling that ``is_given`` is not checked for emission.
+    of two of them. A tiling that ``is_given`` is not checked for emission. Messages write quotients
+    with ``division``.
     """
 
-    def __init__(self, body: FusionBody, *, is_given: bool = False) -> None:
+    def __init__(self, body: FusionBody, *, division: str = "/", is_given: bool = False) -> None:
         self._is_given = is_given
+        self._division = division
         self._replaces_points = not any(
             _keeps_points(instruction) for instruction in body.instructions()
         )
@@ -355,7 +358,8 @@ class IndexPropagation(Propagation):
         for space, indices in self._parts:
             for (low, _), size in zip(space.ranges, tile_sizes, strict=False):
                 if low % size:
-                    return f"Dimension bounds are not divisible by tile size: {space.map(indices)}"
+                    mapped = space.map(indices, self._division)
+                    return f"Dimension bounds are not divisible by tile size: {mapped}"
         return ""
 
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
@@ -367,7 +371,7 @@ class IndexPropagation(Propagation):
             if not all(own_space.has_run(own_space.steps(index)) for index in indices):
                 return (
                     f"Bailing out on reshape {_text(instruction)} with indexing map "
-                    f"{own_space.map(indices)}"
+                    f"{own_space.map(indices, self._division)}"
                 )
         indexed = [self._indexed[number] for number in tile]
         space = indexed[0].space if indexed else self._space
@@ -376,7 +380,7 @@ class IndexPropagation(Propagation):
             space.has_run(index_of_operand.steps) for index_of_operand in indexed
         ) and not space.hides_limits(indices):
             return ""
-        mapped = space.map(indices)
+        mapped = space.map(indices, self._division)
         return f"Failed to compute symbolic tile for {mapped} for HLO {_text(instruction)}"
 
     def operands(

@@ -61,7 +61,7 @@ def find_best_tiling(
             if error and table.has_tiles(kernel.sources, grid_of(extents, tiling)):
                 return Untileable(error, True)
     best = kernel.best()
-    if best is None and version.is_early and table.with_tiles(kernel.sources):
+    if best is None and version.has_endless_tilings and table.with_tiles(kernel.sources):
         return endless(table.grids[0].sizes)
     return best or Untileable(NONE_FOUND)
 
@@ -98,7 +98,7 @@ def _propagation(
 ) -> Propagation:
     if version.propagates_tiles:
         return TilePropagation()
-    return IndexPropagation(body, is_given=is_given)
+    return IndexPropagation(body, division=version.division, is_given=is_given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fusionscope.gpu.cost.launch import launch_without_vectors_in_scatters
 from fusionscope.passes.gpu.softmax_fusion.rules import GPU_SOFTMAX_CHAINS
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_LOOP,
-    AnyCopy,
     BatchOfAnyLength,
     ColumnLayout,
     SharedOperand,
+    UpdateCandidate,
 )
 from fusionscope.versions.jaxlib_0_4_38.gemm_fusion import GPU_GEMM_0_4_38
 from fusionscope.versions.jaxlib_0_5_3 import gpu as newer
@@ -19,12 +20,17 @@ from fusionscope.versions.jaxlib_0_5_3.gpu import GPU_0_5_3
 HORIZONTAL_LOOP_0_4_38 = (
     HORIZONTAL_LOOP.renamed("legacy-horizontal-loop-0.4.38")
     .without(ColumnLayout.id)
-    .with_rule(AnyCopy())
+    .with_rule(UpdateCandidate())
     .with_rule(SharedOperand())
     .with_rule(BatchOfAnyLength())
 )
 
-GPU_0_4_38 = replace(GPU_0_5_3, triton=replace(GPU_0_5_3.triton, is_early=True))
+_TRITON = GPU_0_5_3.triton
+GPU_0_4_38 = replace(
+    GPU_0_5_3,
+    triton=replace(_TRITON, unsupported=_TRITON.unsupported | {"complex", "copy"}),
+    formulas=replace(GPU_0_5_3.formulas, launch=launch_without_vectors_in_scatters),
+)
 
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,

@@ -1,15 +1,27 @@
-"""The fusion passes of jaxlib 0.5.3 for GPUs: as in 0.6.2, with another message about Triton, and
-transposes are grouped only after products.
+"""The fusion passes of jaxlib 0.5.3 for GPUs: as in 0.6.2, but Triton supports less, transposes are
+grouped only after products and do not pack elements, and only loops read and write 4 bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from fusionscope.gpu.transposes import unpacked_transpose
 from fusionscope.versions.jaxlib_0_6_2 import gpu as newer
 from fusionscope.versions.jaxlib_0_7_2.gpu import GPU_0_7_2
 
-GPU_0_5_3 = replace(GPU_0_7_2, triton=replace(GPU_0_7_2.triton, names_opcodes=False))
+_TRITON = replace(
+    GPU_0_7_2.triton,
+    names_opcodes=False,
+    unsupported=frozenset({"bitcast-convert", "concatenate", "pad", "reverse"}),
+)
+GPU_0_5_3 = replace(
+    GPU_0_7_2,
+    emitters=replace(
+        GPU_0_7_2.emitters, tiled_transpose=unpacked_transpose, loops_below_a_byte=True
+    ),
+    triton=_TRITON,
+)
 
 _NORMALIZATION = newer.COMPILER.pipelines["hlo_normalization"]
 _FIRST = _NORMALIZATION.index("transpose-dimension-grouper")

@@ -1,5 +1,5 @@
-"""The fusion passes of jaxlib 0.6.2 for GPUs: as in 0.7.2, kernels side by side are joined, and a
-matrix multiplication takes a power that others read too.
+"""The fusion passes of jaxlib 0.6.2 for GPUs: as in 0.7.2, kernels side by side are joined, a
+matrix multiplication takes a power that others read too, and Triton emits no finished reduction.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.passes.fusion_pass import passes_of
+from fusionscope.passes.gpu.block_level.rules import GPU_BLOCK_LEVEL, BlockLevelTransposeWorth
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import OrderedPower
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_INPUT,
@@ -33,6 +34,10 @@ HORIZONTAL_INPUT_0_6_2 = HORIZONTAL_INPUT.renamed("legacy-horizontal-input-0.6.2
 
 GPU_GEMM_V1_0_6_2 = GPU_GEMM_V1_0_7_2.renamed("gpu-gemm-v1-0.6.2").without(OrderedPower.id)
 
+GPU_BLOCK_LEVEL_0_6_2 = GPU_BLOCK_LEVEL.renamed("gpu-block-level-0.6.2").with_rule(
+    BlockLevelTransposeWorth()
+)
+
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,
     "horizontal_fusion": ("horizontal_loop_fusion", "horizontal_input_fusion", "cse", "dce"),
@@ -49,4 +54,4 @@ COMPILER = replace(
     release="0.6.2",
     passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT_0_6_2)),
     pipelines=_PIPELINES,
-).with_books(GPU_GEMM_V1_0_6_2)
+).with_books(GPU_GEMM_V1_0_6_2, GPU_BLOCK_LEVEL_0_6_2)

@@ -13,17 +13,19 @@ from fusionscope.passes.gpu.gemm_fusion.rules_v1 import OrderedCandidate, Ordere
 from fusionscope.passes.rule import Decision
 from fusionscope.versions.jaxlib_0_7_2.cost_analysis import CostAnalysisOfPointers
 from fusionscope.versions.jaxlib_0_8 import gpu as newer
-from fusionscope.versions.jaxlib_0_9_2.gpu import GPU_0_9_2
+from fusionscope.versions.jaxlib_0_8.gpu import GPU_0_8
 from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
 
 GPU_0_7_2 = replace(
-    GPU_0_9_2,
+    GPU_0_8,
     formulas=replace(
-        GPU_0_9_2.formulas,
+        GPU_0_8.formulas,
         analysis=CostAnalysisOfPointers,
         compute_time=compute_time_of_whole_flops,
     ),
-    triton=replace(GPU_0_9_2.triton, compute_time=compute_time_of_whole_flops),
+    triton=replace(
+        GPU_0_8.triton, compute_time=compute_time_of_whole_flops, has_endless_tilings=True
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""The fusion passes of jaxlib 0.9.2 for GPUs: Triton divides no f16 or bf16."""
+"""The fusion passes of jaxlib 0.9.2 for GPUs: Triton divides no f16 or bf16, and rounds nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 from fusionscope.versions.jaxlib_0_10_0 import gpu as newer
 from fusionscope.versions.jaxlib_0_10_1.gpu import GPU_0_10_1
 
-GPU_0_9_2 = replace(GPU_0_10_1, triton=replace(GPU_0_10_1.triton, divides_halves=False))
+GPU_0_9_2 = replace(
+    GPU_0_10_1, triton=replace(GPU_0_10_1.triton, divides_halves=False, rounds=False)
+)
 
 _NORMALIZATION = tuple(
     name

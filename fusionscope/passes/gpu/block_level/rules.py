@@ -58,6 +58,18 @@ class BlockLevelWorth(BlockLevelRule):
         return self.refuse(ends_in=root.opcode)
 
 
+class BlockLevelTransposeWorth(BlockLevelWorth):
+    """Reductions stay with XLA's own emitters."""
+
+    __slots__ = ()
+
+    def check(self, fusion: MutableInstruction, state: GpuState) -> Decision | None:
+        root = fusion.fused.root
+        if root.opcode == "reduce":
+            return self.refuse(ends_in=root.opcode)
+        return BlockLevelWorth.check(self, fusion, state)
+
+
 def _is_integer_reduction(root: MutableInstruction) -> bool:
     """Return whether ``root`` reduces 32-bit integers, as a rewritten dot of integers does.
 

@@ -8,6 +8,7 @@ horizontal_input_fusion.cc of October 2024 (both gone now).
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from fusionscope.passes.gpu.priority_fusion.rules import (
 from fusionscope.passes.gpu_legacy.multi_output_fusion.rules import TiledHeroes
 from fusionscope.passes.rule import Decision, Rule, RuleBook
 
+_NUMBER = re.compile(r"\.(\d+)")
 _TYPE_ORDER = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
@@ -87,7 +89,7 @@ class SiblingRule(Rule):
     """
 
     __slots__ = ()
-    begins_with_last: ClassVar = False  # of equal candidates, with the consumer's last operand
+    begins_with_oldest: ClassVar = False  # of equal candidates, not with the first operand
     visits_entry_only: ClassVar = True  # and no bodies of loops
     transparent: ClassVar = frozenset({"get-tuple-element"})  # between candidates and consumer
 
@@ -127,7 +129,7 @@ class LaterLoopCandidate(LoopCandidate):
     """
 
     __slots__ = ()
-    begins_with_last: ClassVar = True
+    begins_with_oldest: ClassVar = True
     visits_entry_only: ClassVar = False
     transparent: ClassVar = frozenset({"bitcast", "get-tuple-element"})
 
@@ -147,18 +149,10 @@ class LaterLoopCandidate(LoopCandidate):
         )
 
 
-class AnyCopy(LaterLoopCandidate):
-    """Copies are joined as they are, and as slices, in every computation, and fusions that update a
-    slice are loops. The first operand is the first candidate.
-    """
+class UpdateCandidate(LaterLoopCandidate):
+    """Fusions that update a slice are loops, too."""
 
     __slots__ = ()
-    begins_with_last: ClassVar = False
-
-    def check(
-        self, instruction: MutableInstruction, siblings: Siblings, state: MultiOutputState
-    ) -> Decision | None:
-        return LoopCandidate.check(self, instruction, siblings, state)
 
     def is_loop(self, instruction: MutableInstruction) -> bool:
         return instruction.is_loop_fusion or LaterLoopCandidate.is_loop(self, instruction)
@@ -264,6 +258,16 @@ def _updates_slice(instruction: MutableInstruction) -> bool:
     return is_fusion(instruction) and any(
         output.opcode == "dynamic-update-slice" for output in outputs_of(instruction)
     )
+
+
+def age(instruction: MutableInstruction) -> tuple[int, int]:
+    """Return a key that grows with the id of an instruction, which no text shows: fusions come
+    after what they are made of, then copies, and names of a kind are numbered.
+    """
+    number = _NUMBER.search(instruction.name)
+    kinds = ("fusion", "copy")
+    kind = 1 + kinds.index(instruction.opcode) if instruction.opcode in kinds else 0
+    return kind, int(number[1]) if number else 0
 
 
 class Alike(NamedTuple):
@@ -388,7 +392,7 @@ class BatchOfAnyLength(Batch):
 
 class LaterInputCandidate(InputCandidate):
     __slots__ = ()
-    begins_with_last: ClassVar = True
+    begins_with_oldest: ClassVar = True
 
 
 HORIZONTAL_LOOP: RuleBook[Rule] = RuleBook(

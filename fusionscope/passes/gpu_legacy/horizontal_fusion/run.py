@@ -27,6 +27,7 @@ from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     Batch,
     SiblingRule,
     Siblings,
+    age,
     alike,
     computed,
     count_instructions,
@@ -116,10 +117,8 @@ class _LoopRun:
             for candidate in candidates
             if all(self._allows(rule, candidate, siblings) for rule in rules)
         ]
-        if first_rule.begins_with_last:  # but copies were inserted in order
-            copies = [candidate for candidate in fusible if candidate.opcode == "copy"]
-            fusions = [candidate for candidate in fusible if candidate.opcode != "copy"]
-            fusible = [*reversed(fusions), *copies]
+        if first_rule.begins_with_oldest:
+            fusible.sort(key=age)
         fusible.sort(key=alike)
         while fusible:
             count = self._batch.take(fusible, has_slices=siblings.has_slices)
@@ -306,8 +305,8 @@ class HorizontalInputFusion:
                 yield decided(operand, consumer, refusal)
         if len(candidates) < 2:
             return
-        if rules[0].begins_with_last:
-            candidates.reverse()
+        if rules[0].begins_with_oldest:
+            candidates.sort(key=age)
         candidates.sort(
             key=lambda operand: (*_input_sizes(operand, state), count_instructions(operand))
         )
