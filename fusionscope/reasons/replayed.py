@@ -264,7 +264,9 @@ def replay_passes(
     in_chain = [name for name in compiler_of_dump.deciding if name in chain]
     if len(in_chain) == 1 and not module.lets_run(main):
         return SwitchedOff(main)
-    runs = [run for run in find_runs(module) if run.pass_name in compiler_of_dump.deciding]
+    requested = {fusion_pass.name for fusion_pass in choice.compiler.passes}
+    deciding = requested.intersection(compiler_of_dump.deciding)
+    runs = [run for run in find_runs(module) if run.pass_name in deciding]
     chained = in_chain if len(in_chain) > 1 else ()
     shared = shared or SharedReplays()
     decided: dict[str, Decided] = {}

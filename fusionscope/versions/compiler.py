@@ -107,9 +107,7 @@ class Compiler:
         for fusion_pass in self.passes:
             if fusion_pass.name == name:
                 return fusion_pass
-        raise UnusableInput(
-            f"the chosen rules are those of {self.backend}, which has no pass {name}"
-        )
+        raise UnusableInput(f"the rules {self.name} have no pass {name}")
 
     def find_rule(self, id: str) -> Rule | None:
         return next((rule for book in self.books if (rule := book.find(id)) is not None), None)

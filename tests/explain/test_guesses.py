@@ -123,6 +123,12 @@ def test_the_rules_of_another_version_are_guesses():
     assert evidence_of(facts_of(path, rules="cpu-0.12")) == {"re-evaluated"}
 
 
+def test_a_pass_that_the_chosen_rules_lack_is_left_out():
+    module = facts_of(DUMPS / "cpu-jaxlib-0.9.2" / "reductions", rules="cpu-0.6.2")
+    assert (module.rules.name, module.rules.are_checked) == ("cpu-0.6.2", False)
+    assert module.rules.guessed == ("fusion",)
+
+
 def test_a_plan_that_differs_makes_the_reasons_of_its_pass_guesses(tmp_path):
     """What the fusion pass made is taken for what the pass before it made: its plan is another."""
     source = ROOT / "samples" / "dumps" / "cpu" / "elementwise"
