@@ -16,7 +16,8 @@ from fusionscope.facts.module_analysis import Analysis
 from fusionscope.facts.result import Branch, Breakdown, Grouping, KernelFacts, SortedBy
 from fusionscope.facts.scopes import frame_text, outermost_first, scope_of, short_file
 
-_NO_NAME = _NO_LINE = "(inserted by the compiler)"
+_INSERTED = "(inserted by the compiler)"
+_NO_LINE = "(without a line)"
 _NO_SCOPE = "(in no scope)"
 _NUMBER = re.compile(r"\d+")
 _UNNAMED = re.compile(r"while\b|cond\b|branch_|_|\(|[^/]*[,>]|gradient(/|$)")
@@ -134,7 +135,7 @@ def _with_scopes(rows: Sequence[_Row]) -> list[_Row]:
         return list(rows)
     return [
         replace(row, path=(_NO_SCOPE, *row.path))
-        if len(row.path) == 1 and row.path != (_NO_NAME,)
+        if len(row.path) == 1 and row.path != (_INSERTED,)
         else row
         for row in rows
     ]
@@ -142,14 +143,16 @@ def _with_scopes(rows: Sequence[_Row]) -> list[_Row]:
 
 def _without_common_frames(rows: Sequence[_Row]) -> list[_Row]:
     """Return the stacks without the outer frames that all share, which only call the program."""
-    stacks = [row.path for row in rows if row.path != (_NO_LINE,)]
+    stacks = [row.path for row in rows if row.path[0] not in (_INSERTED, _NO_LINE)]
     if not stacks:
         return list(rows)
     first, last = min(stacks), max(stacks)  # every other stack shares what these two share
     both = zip(first, last, strict=False)
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
     return [
-        replace(row, path=row.path[max(common - 1, 0) :]) if row.path != (_NO_LINE,) else row
+        row
+        if row.path[0] in (_INSERTED, _NO_LINE)
+        else replace(row, path=row.path[max(common - 1, 0) :])
         for row in rows
     ]
 
@@ -161,11 +164,12 @@ def _kind(facts: KernelFacts) -> tuple[str, ...]:
 def _path(analysis: Analysis, by: Grouping, number: int) -> tuple[str, ...]:
     """Return the path of the origin with this number."""
     origin = analysis.origins[number]
+    scope = scope_of(origin.op_name) if origin.op_name else ()
     if by is Grouping.SCOPE:
-        return scope_of(origin.op_name) if origin.op_name else (_NO_NAME,)
+        return scope or (_INSERTED,)
     frames = outermost_first(analysis.stack(origin.stack))
     if not frames:
-        return (_NO_LINE,)
+        return (_NO_LINE, scope[-1]) if scope else (_INSERTED,)
     if by is Grouping.STACK:
         return tuple(frame_text(frame) for frame in frames)
     innermost = frames[-1]

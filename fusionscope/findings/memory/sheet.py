@@ -175,8 +175,8 @@ def _donated(memory: MemoryFacts, *, is_brief: bool) -> Iterator[str]:
         total = size(sum(donation.bytes for donation in helpful))
         outputs = "an output" if len(helpful) == 1 else "outputs"
         names = _names([donation.parameter for donation in helpful], is_brief=is_brief)
-        saved = f"would give {outputs} of {total} their memory{_peak(memory)}"
-        yield f"{_donating(helpful, names)} {saved}"
+        whose = "its" if len(helpful) == 1 else "their"
+        yield f"{_donating(helpful, names)}: {_peak(memory)}{outputs} of {total} in {whose} memory"
     in_use = [donation for donation in memory.donations if donation.read_by is not None]
     if in_use and not is_brief:
         names = _names([f"{donation.parameter} ({donation.read_by})" for donation in in_use])
@@ -193,12 +193,12 @@ def _donating(donations: Sequence[Donation], names: str) -> str:
 
 
 def _peak(memory: MemoryFacts) -> str:
-    """Return what the peak becomes with donated parameters."""
+    """Return what the peak becomes with donated parameters; empty if it is unknown."""
     if memory.donated_peak is None or memory.peak_bytes is None:
         return ""
     if memory.donated_peak >= memory.peak_bytes:
-        return "; the peak stays"
-    return f": peak {size(memory.peak_bytes)} → {size(memory.donated_peak)}"
+        return "the peak stays, "
+    return f"peak {size(memory.peak_bytes)} → {size(memory.donated_peak)}, "
 
 
 def _names(names: Sequence[str], *, is_brief: bool = False) -> str:
