@@ -62,7 +62,7 @@ def test_equal_squares(tmp_path: Path) -> None:
     assert printed(actual)[1].startswith("  fused -4.09781")
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("dtype", [pytest.param("int32", marks=pytest.mark.long), "float32"])
 def test_an_update_that_overwrites_what_it_reads(dtype: str, tmp_path: Path) -> None:
     """openxla/xla#49176: rows move down by one in the buffer that they are read from. The update
     and the slice that is read are both needed. In 64 bits, the compiler's own kernel is as wrong.

@@ -59,6 +59,7 @@ def test_what_was_tried_and_the_best_plan(run, tmp_path):
 
 
 @with_jax
+@pytest.mark.long
 def test_each_plan_that_is_faster_so_far_is_handed_on():
     """A search that is killed leaves the last of them."""
     (module,) = open_dump(CPU).modules

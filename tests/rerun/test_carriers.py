@@ -199,8 +199,8 @@ def test_two_loops_share_a_copy_with_changed_fusions_too(tmp_path: Path) -> None
     ("end", "flags"),
     [
         ("fast * 2 + slow", (CONSTANTS,)),
-        ("fast", (CONSTANTS,)),
-        ("slow", (CONSTANTS,)),
+        pytest.param("fast", (CONSTANTS,), marks=pytest.mark.long),
+        pytest.param("slow", (CONSTANTS,), marks=pytest.mark.long),
         ("fast * 2 + slow", ()),
     ],
 )
