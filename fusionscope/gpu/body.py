@@ -14,16 +14,18 @@ from fusionscope.hlo.search import unfold
 
 
 class FusionBody:
-    """One instruction, or a producer and its consumer as if they were already fused.
+    """One instruction, or a producer and its consumer as if they were already fused. A kernel that
+    ``writes_producer`` has both results.
 
     Parameters of fusions are transparent: the ``operands`` of an instruction inside are the
     instructions that it ultimately reads, inside or outside of the body.
     """
 
-    __slots__ = ("_fusions", "_single", "parts")
+    __slots__ = ("_fusions", "_single", "parts", "writes_producer")
 
-    def __init__(self, *parts: MutableInstruction) -> None:
+    def __init__(self, *parts: MutableInstruction, writes_producer: bool = False) -> None:
         self.parts = parts
+        self.writes_producer = writes_producer
         self._fusions: dict[MutableComputation, MutableInstruction] = {
             part.fused: part for part in parts if part.opcode == "fusion"
         }
@@ -65,7 +67,7 @@ class FusionBody:
                     operand = operand.operands[0]
                 if operand is producer:
                     roots[index] = part_roots(producer)[element]
-        return roots
+        return [*roots, *part_roots(producer)] if self.writes_producer else roots
 
     def parameters(self) -> list[MutableInstruction]:
         """Return the instructions that the kernel reads: operands of the consumer, then those that

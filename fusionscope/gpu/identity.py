@@ -11,7 +11,7 @@ from typing import TypeAlias
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction
 from fusionscope.grouping import Numbers
 
-PairIdentity: TypeAlias = tuple[int, int, int]
+PairIdentity: TypeAlias = tuple[int, int, int, bool]
 
 # Attributes that do not distinguish instructions. Called computations are compared separately.
 NO_DIFFERENCE = frozenset(
@@ -28,9 +28,15 @@ class Identities:
         self._numbers = Numbers()
         self._known: dict[MutableInstruction, int] = {}
 
-    def of_pair(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
+    def of_pair(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        *,
+        writes_producer: bool = False,
+    ) -> PairIdentity:
         slot = consumer.operands.index(producer)
-        return self._of(producer), self._of(consumer), slot
+        return self._of(producer), self._of(consumer), slot, writes_producer
 
     def fused(self, fusion: MutableInstruction, pair: PairIdentity) -> None:
         """Record that ``pair`` became ``fusion``. Source: UpdateFusedInstructionId."""

@@ -17,7 +17,8 @@ class GpuModel:
 
     ``max_unroll`` is xla_gpu_experimental_max_unroll_factor, ``has_heroless_triton``
     xla_gpu_experimental_enable_triton_heroless_priority_fusion, ``gemm_threshold``
-    xla_gpu_gemm_rewrite_size_threshold.
+    xla_gpu_gemm_rewrite_size_threshold, ``has_triton_outputs``
+    xla_gpu_unsupported_enable_triton_multi_output_fusion.
     """
 
     emitters: Emitters
@@ -26,6 +27,7 @@ class GpuModel:
     max_unroll: int
     has_heroless_triton: bool = False
     gemm_threshold: int = 100
+    has_triton_outputs: bool = False
 
     def on(self, device: Device) -> GpuModel:
         """Return the model with the options that do not affect kernels on ``device`` reset."""
@@ -33,4 +35,6 @@ class GpuModel:
 
     def costs_on(self, device: Device) -> GpuModel:
         """Return the part that costs on ``device`` depend on: equal parts give equal costs."""
-        return replace(self.on(device), has_heroless_triton=False, gemm_threshold=0)
+        return replace(
+            self.on(device), has_heroless_triton=False, gemm_threshold=0, has_triton_outputs=False
+        )

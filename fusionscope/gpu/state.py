@@ -52,12 +52,16 @@ class GpuState:
         return facts
 
     def find_tiling_problem(
-        self, producer: MutableInstruction, consumer: MutableInstruction
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        *,
+        writes_producer: bool = False,
     ) -> str | None:
         """Return why Triton cannot tile the two together; None if it can."""
         return self.triton.find_tiling_problem(
-            self.triton.identity(producer, consumer),
-            lambda: self.model.find_tiling(producer, consumer),
+            self.triton.identity(producer, consumer, writes_producer=writes_producer),
+            lambda: self.model.find_tiling(producer, consumer, writes_producer=writes_producer),
         )
 
     def changed(self, instruction: MutableInstruction) -> None:

@@ -46,11 +46,17 @@ class Triton:
             self._unsupported[instruction] = message
         return self._unsupported[instruction]
 
-    def identity(self, producer: MutableInstruction, consumer: MutableInstruction) -> PairIdentity:
+    def identity(
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        *,
+        writes_producer: bool = False,
+    ) -> PairIdentity:
         """Return the key that decides whether the compiler considers two pairs' tilings
         the same.
         """
-        return self._identities.of_pair(producer, consumer)
+        return self._identities.of_pair(producer, consumer, writes_producer=writes_producer)
 
     def find_tiling_problem(
         self, pair: PairIdentity, find: Callable[[], Tiling | Untileable]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _GEMM_THRESHOLD = "xla_gpu_gemm_rewrite_size_threshold"
 _MAX_UNROLL = "xla_gpu_experimental_max_unroll_factor"
+_TRITON_OUTPUTS = "xla_gpu_unsupported_enable_triton_multi_output_fusion"
 _HEROLESS = "xla_gpu_experimental_enable_triton_heroless_priority_fusion"
 _TILES = "xla_gpu_experimental_enable_tiling_propagation"
 # Values that the rules divide by or count with, and the range that a GPU can have.
@@ -136,6 +137,9 @@ def _read_model(module: DumpedModule) -> GpuModel:
         max_unroll=_number(values, _MAX_UNROLL, default.max_unroll),
         has_heroless_triton=values.get(_HEROLESS, ("false",))[-1] == "true",
         gemm_threshold=_number(values, _GEMM_THRESHOLD, default.gemm_threshold),
+        has_triton_outputs=values[_TRITON_OUTPUTS][-1] == "true"
+        if _TRITON_OUTPUTS in values
+        else default.has_triton_outputs,
         triton=triton,
     )
 

@@ -22,7 +22,11 @@ from fusionscope.versions.context import read_context
 from fusionscope.versions.runs import find_runs, replay
 
 DUMPS = Path(__file__).parents[2] / "samples" / "dumps"
-NAMES = ["h100/attention", "h100/concatenate", "h100/loop", "h100/softmax", "b200/dense"]
+OLDER = "../../tests/versions/dumps/h100-jaxlib-0.7"
+NAMES = [
+    "h100/attention", "h100/concatenate", "h100/loop", "h100/softmax", "b200/dense",
+    f"{OLDER}/picked",  # a Triton fusion of two outputs
+]  # fmt: skip
 
 Change = Callable[[Sequence[PriorityStep]], Sequence[PriorityStep]]
 

@@ -28,6 +28,7 @@ DUMPS = Path(__file__).parent / "dumps"
         ("h100-jaxlib-0.6/power", "gpu-0.6.2"),
         ("h100-jaxlib-0.7/dense", "gpu-0.7.2"),
         ("h100-jaxlib-0.7/dynamic_slice", "gpu-0.7.2"),
+        ("h100-jaxlib-0.7/picked", "gpu-0.7.2"),
         ("cpu-jaxlib-0.9.0/attention", "cpu-0.9.0"),
         ("cpu-jaxlib-0.9.2/reductions", "cpu-0.9.2"),
         ("h100-jaxlib-0.9.2/dense", "gpu-0.9.2"),

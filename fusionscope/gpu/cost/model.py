@@ -226,13 +226,18 @@ class CostModel:
         return merged
 
     def find_tiling(
-        self, producer: MutableInstruction, consumer: MutableInstruction
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        *,
+        writes_producer: bool = False,
     ) -> Tiling | Untileable:
         """Return the fastest tiling of the two as one Triton kernel."""
-        key = self._key(producer, consumer)
+        key = self._key(producer, consumer), writes_producer
         tiling = self._lookups.tilings.get(key)
         if tiling is None:
-            tiling = self._triton.find_best_tiling(FusionBody(producer, consumer))
+            body = FusionBody(producer, consumer, writes_producer=writes_producer)
+            tiling = self._triton.find_best_tiling(body)
             self._lookups.tilings[key] = tiling
         return tiling
 

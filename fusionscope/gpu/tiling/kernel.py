@@ -16,7 +16,16 @@ from fusionscope.gpu.cost.duration import INFINITE, Duration
 from fusionscope.gpu.cost.memory import combine
 from fusionscope.gpu.tiling.computation import Region, TiledBody
 from fusionscope.gpu.tiling.propagation import Numbers, Propagation
-from fusionscope.gpu.tiling.table import Array, Part, Path, Read, TilingTable, Use
+from fusionscope.gpu.tiling.table import (
+    Array,
+    Part,
+    Path,
+    Read,
+    TilingTable,
+    Use,
+    Write,
+    set_of,
+)
 from fusionscope.gpu.tiling.tile import power_of_two
 from fusionscope.gpu.triton_support import TritonVersion
 from fusionscope.graph.layouts import sizes
@@ -33,11 +42,12 @@ _CONCATENATE_CYCLES, _CROSSED_CONCATENATE_CYCLES = 6, 400
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """One tiling with its costs. ``tile_sizes`` are the elements of the root that one block
-    computes. A block has ``warps`` with ``threads`` in all. Times are durations, the other figures
-    flops and bytes of the kernel, which has ``blocks``.
+    computes, ``output_tiles`` those of further results. A block has ``warps`` with ``threads`` in
+    all. Times are durations, the other figures flops and bytes of the kernel, which has ``blocks``.
     """
 
     tile_sizes: tuple[int, ...]
+    output_tiles: tuple[tuple[int, ...], ...]
     warps: int
     blocks: int
     threads: int
@@ -53,11 +63,11 @@ class Tiling:
 def endless(tile_sizes: Sequence[int]) -> Tiling:
     """Return a tiling that takes infinitely long. Source: EstimateRunTimeData::Infinite."""
     end = INFINITE
-    return Tiling(tuple(tile_sizes), _MOST_WARPS, 0, 0, 0, 0, 0, end, end, end, end)
+    return Tiling(tuple(tile_sizes), (), _MOST_WARPS, 0, 0, 0, 0, 0, end, end, end, end)
 
 
 class TiledKernel:
-    """A fusion with one root, in each tiling of ``table``."""
+    """A fusion in each tiling of ``table``. Its first root computes all others on the way."""
 
     def __init__(
         self,
@@ -77,6 +87,7 @@ class TiledKernel:
         self._elements: list[list[int]] = []
         self._work: list[tuple[int, list[int]]] = []
         self._writes: list[Duration] = []
+        self._further: list[tuple[Array, list[Write | None]]] = []
         self._reads: list[tuple[int, list[Read]]] = []
         if not self._tiled.problem:
             self._possible = table.with_tiles(self._tiled.sources)
@@ -116,10 +127,22 @@ class TiledKernel:
                     work[use] += self._flops_of(instruction)
                 else:
                     operands[instruction] = (*operands.get(instruction, ()), use)
+            if not path:
+                self._further = [
+                    (array, table.further_writes(uses.get(root, ()), array))
+                    for root in self._tiled.body.roots[1:]
+                    for array in (Array.of(root.shape),)
+                ]
         reads = Counter((uses, Array.of(piece.shape)) for piece, uses in operands.items())
         self._elements = [table.elements(tile) for tile in tiles]
         self._work = [(flops, table.work(use)) for use, flops in work.items() if flops]
         self._writes = table.writes(self._root)
+        for _, writes in self._further:
+            self._possible &= set_of(write is not None for write in writes)
+            self._writes = [
+                time + (write.time if write is not None else 0)
+                for time, write in zip(self._writes, writes, strict=True)
+            ]
         self._reads = [(count, table.reads(*read)) for read, count in reads.items()]
 
     def _fitting(self, tile: Numbers, instructions: Collection[MutableInstruction]) -> int:
@@ -154,14 +177,16 @@ class TiledKernel:
         reads = [(count, column[index]) for count, column in self._reads]
         read: Duration = sum(count * access.time for count, access in reads)
         write = self._writes[index]
+        further = [writes[index] for _, writes in self._further]
         return Tiling(
             tuple(grid.sizes),
+            tuple(result.tile_sizes for result in further if result is not None),
             warps,
             table.blocks[index],
             warps * table.device.threads_per_warp,
             flops,
             sum(count * access.size for count, access in reads),
-            self._root.size,
+            self._root.size + sum(array.size for array, _ in self._further),
             read,
             write,
             compute,

@@ -45,8 +45,8 @@ def find_best_tiling(
 
     Source: TryFindBestTilingForFusion.
     """
-    if len(body.roots) > 1:
-        return _MANY_ROOTS if version.propagates_tiles else _MANY_REAL_ROOTS
+    if (problem := _roots_problem(body, version)) is not None:
+        return problem
     propagation = _propagation(body, version)
     extents = sizes(body.roots[0].shape)
     tile_sizes = tuple(tuple(propagation.tile_sizes(extent)) for extent in extents)
@@ -79,13 +79,20 @@ def estimate_run_time(
     as an infinite time. Source: EstimateRunTimeForTriton.
     """
     body = FusionBody(fusion)
-    if len(body.roots) > 1:
+    if _roots_problem(body, version) is not None:
         return None
     propagation = _propagation(body, version, is_given=True)
     extents = sizes(body.roots[0].shape)
     tile_sizes = propagation.given(config.tile_sizes)
     table = _tables_for(version, tables).of_given(device, extents, tile_sizes)
     return TiledKernel(body, table, propagation, version).tiling(0, config.warps)
+
+
+def _roots_problem(body: FusionBody, version: TritonVersion) -> Untileable | None:
+    """Return a problem unless the first root computes all others (GetRealRootIndex)."""
+    if len(body.roots) > 1 and version.propagates_tiles:
+        return _MANY_ROOTS
+    return None if all(map(body.users, body.roots[1:])) else _MANY_REAL_ROOTS
 
 
 def _tables_for(version: TritonVersion, tables: TilingTables) -> TilingTables:

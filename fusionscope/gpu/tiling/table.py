@@ -20,6 +20,13 @@ from fusionscope.gpu.cost.cycles import architecture_of
 from fusionscope.gpu.cost.duration import Duration, from_seconds
 from fusionscope.gpu.cost.memory import ComputeTime, memory_figures, read_time
 from fusionscope.gpu.tiling.computation import Sources
+from fusionscope.gpu.tiling.expression import (
+    Simplifier,
+    delinearized,
+    linearized,
+    multiply,
+    variable,
+)
 from fusionscope.gpu.tiling.propagation import Numbers
 from fusionscope.gpu.tiling.tile import DimensionTile, Grid, Source, power_of_two
 from fusionscope.graph.layouts import minor_to_major, sizes
@@ -72,6 +79,13 @@ class Read(NamedTuple):
     """The bytes that all blocks read of one operand, and the time that this takes."""
 
     size: int
+    time: Duration
+
+
+class Write(NamedTuple):
+    """The tile of a result in each dimension, and the time that writing it takes."""
+
+    tile_sizes: tuple[int, ...]
     time: Duration
 
 
@@ -135,7 +149,7 @@ class TilingTable:
                     tile = source.tile([self._distinct[place] for place in places], grid)
                 place = known[key] = self._place(tile)
             tile_places.append(place)
-        exists = _set_of(place != _NO_TILE for place in tile_places)
+        exists = set_of(place != _NO_TILE for place in tile_places)
         return _Tiles(dimensions, tile_places, exists)
 
     def _place(self, tile: DimensionTile | None) -> int:
@@ -192,7 +206,7 @@ class TilingTable:
         """Return the set of tilings in which a tile has at most ``limit`` elements."""
         fitting = self._within.get((tile, limit))
         if fitting is None:
-            fitting = _set_of(elements <= limit for elements in self.elements(tile))
+            fitting = set_of(elements <= limit for elements in self.elements(tile))
             self._within[tile, limit] = fitting
         return fitting
 
@@ -235,6 +249,41 @@ class TilingTable:
                 bandwidth = int(utilization * self.device.memory_bandwidth)
                 times.append(from_seconds(root.size / bandwidth))
         return times
+
+    def further_writes(self, tiles: Sequence[Numbers], array: Array) -> list[Write | None]:
+        """Return a column of how a result other than the root is written: of ``tiles`` the last
+        one that blocks have as if it were the root's, or None.
+
+        Source: InitializeTiledRoots in xla/codegen/tiling/symbolic_tile_analysis.cc.
+        """
+        column: list[Write | None] = [None] * len(self.grids)
+        for tile in tiles:
+            accesses = self._accesses_of(tile, array)
+            for index, row in enumerate(self._rows_of(tile)):
+                places = [self._distinct[place] for place in row]
+                if self._is_written(self.grids[index], places, array):
+                    bandwidth = int(accesses[index][1] * self.device.memory_bandwidth)
+                    time = from_seconds(array.size / bandwidth)
+                    column[index] = Write(tuple(place.size for place in places), time)
+        return column
+
+    def _is_written(self, grid: Grid, tiles: Sequence[DimensionTile], array: Array) -> bool:
+        """Source: IsSafeForBufferSharing; triton_emitter_constraints.cc, the last check."""
+        tile_sizes = tuple(tile.size for tile in tiles)
+        if 0 in tile_sizes or prod(map(power_of_two, tile_sizes)) > self.most_registers:
+            return False
+        counts = grid_of(array.extents, tile_sizes).counts
+        if prod(counts) != prod(grid.counts) or not all(
+            size in (extent, power_of_two(size))
+            for size, extent in zip(tile_sizes, array.extents, strict=True)
+        ):
+            return False
+        block = linearized(grid.counts, [variable(place) for place in range(len(grid.counts))])
+        simplify = Simplifier(grid.ranges, replaces_points=True).simplify
+        return all(
+            simplify(multiply(number, tile.size)) == tile.offset
+            for number, tile in zip(delinearized(counts, block), tiles, strict=True)
+        )
 
     def reads(self, uses: tuple[Use, ...], array: Array) -> list[Read]:
         """Return a column of the reads of an operand by all blocks."""
@@ -378,7 +427,7 @@ def most_registers(device: Device) -> float:
     return _REGISTER_SHARE * device.registers_per_block_limit
 
 
-def _set_of(column: Iterable[bool]) -> int:
+def set_of(column: Iterable[bool]) -> int:
     """Return the set of the tilings that ``column`` is true for."""
     digits = "".join(["1" if is_in else "0" for is_in in column])
     return int(digits[::-1] or "0", 2)

@@ -17,7 +17,10 @@ def set_triton_config(fusion: MutableInstruction, tiling: Tiling) -> None:
             "kind": TRITON,
             "block_level_fusion_config": {
                 "num_warps": str(tiling.warps),
-                "output_tiles": [{"sizes": [str(size) for size in tiling.tile_sizes]}],
+                "output_tiles": [
+                    {"sizes": [str(size) for size in sizes]}
+                    for sizes in (tiling.tile_sizes, *tiling.output_tiles)
+                ],
                 "num_ctas": 1,
                 "num_stages": 1,
             },

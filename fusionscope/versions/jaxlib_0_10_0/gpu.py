@@ -1,4 +1,6 @@
-"""The fusion passes of jaxlib 0.10.0 for GPUs: fewer dots, and less behind a dot, go to Triton."""
+"""The fusion passes of jaxlib 0.10.0 for GPUs: fewer dots, and less behind a dot, go to Triton,
+whose fusions can also write what only they and others read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from fusionscope.passes.gpu.gemm_fusion.rules import (
 )
 from fusionscope.passes.rule import Decision
 from fusionscope.versions.jaxlib_0_10_1 import gpu as newer
+from fusionscope.versions.jaxlib_0_10_1.gpu import GPU_0_10_1
 from fusionscope.versions.jaxlib_0_10_2.gpu import GPU_GEMM_V1_0_10
+
+GPU_0_10_0 = replace(GPU_0_10_1, has_triton_outputs=True)
 
 _DISTRIBUTIVE = frozenset(
     "bitcast broadcast convert copy multiply negate reshape slice transpose".split()
@@ -69,5 +74,6 @@ COMPILER = replace(
     newer.COMPILER,
     name="gpu-0.10.0",
     release="0.10.0",
+    gpu=GPU_0_10_0,
     pipelines={**newer.COMPILER.pipelines, "autotune-fusion-emitters": ("fusion-wrapper",)},
 ).with_books(GPU_GEMM_V1_0_10_0)

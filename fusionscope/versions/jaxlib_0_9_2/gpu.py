@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.versions.jaxlib_0_10_0 import gpu as newer
-from fusionscope.versions.jaxlib_0_10_1.gpu import GPU_0_10_1
+from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_0_10_0
 
 GPU_0_9_2 = replace(
     GPU_0_10_1, triton=replace(GPU_0_10_1.triton, divides_halves=False, rounds=False)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from fusionscope.dump.priority_fusion import Fused, Ineligible, Priority, PriorityStep
@@ -129,10 +130,11 @@ class _RecordedRun(ComputationRun):
         self._grown: list[_Grown] = []  # since the last score
         self._asked: dict[MutableInstruction, None] = {}  # in the order of their last steps
 
-    def run(self, steps: Iterable[PriorityStep]) -> None:
-        for step in steps:
+    def run(self, steps: Sequence[PriorityStep]) -> None:
+        for step, following in zip_longest(steps, steps[1:]):
             if isinstance(step, Fused):
-                self._follow_fusion(step)
+                is_last = not isinstance(following, Fused) or following.producer != step.producer
+                self._follow_fusion(step, is_last=is_last)
             else:
                 self._follow_score(step)
         self._complete()
@@ -140,7 +142,7 @@ class _RecordedRun(ComputationRun):
         self._tell_refusals()
         self._fuse_constants()
 
-    def _follow_fusion(self, step: Fused) -> None:
+    def _follow_fusion(self, step: Fused, *, is_last: bool) -> None:
         producer, consumer = self._named.get(step.producer), self._named.get(step.consumer)
         if producer is None or consumer is None or producer not in consumer.operands:
             self.differing += 1
@@ -150,7 +152,7 @@ class _RecordedRun(ComputationRun):
         if self._grown and self._grown[-1].producer is not producer:
             self._settle()
         before = consumer.name
-        fusion = self._form(producer, consumer, step.fusion)
+        fusion = self._form(producer, consumer, step.fusion, is_last=is_last)
         self._named[step.fusion] = fusion
         self._grown.append(_Grown(producer, consumer, fusion))
         self.decisions.append(
@@ -164,19 +166,39 @@ class _RecordedRun(ComputationRun):
             )
         )
         if not producer.users:
-            self._computation.remove(producer)
+            if producer.parent is not None:
+                self._computation.remove(producer)
             if producer.opcode == "fusion":  # its clones are in the consumers
                 producer.fused.dissolve()
 
     def _form(
-        self, producer: MutableInstruction, consumer: MutableInstruction, name: str
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        name: str,
+        *,
+        is_last: bool,
     ) -> MutableInstruction:
         triton = self._state.triton
-        identity = triton.identity(producer, consumer) if self._has_triton else None
+        # Otherwise, a producer goes into all of its consumers that are not bitcasts.
+        writes_producer = (
+            self._state.gpu_model.has_triton_outputs
+            and is_last
+            and not is_fusible_bitcast(producer)
+            and any(
+                user is not consumer and not is_fusible_bitcast(user) for user in producer.users
+            )
+        )
+        identity = (
+            triton.identity(producer, consumer, writes_producer=writes_producer)
+            if self._has_triton
+            else None
+        )
         is_triton = is_generic_triton(producer) or is_generic_triton(consumer)
         formed = self._fusions.get(name)  # None if it goes into others later
         kind = "kCustom" if is_triton else "kLoop"
-        fusion = self._fuse(producer, consumer, kind if formed is None else formed.kind)
+        kind = kind if formed is None else formed.kind
+        fusion = self._fuse(producer, consumer, kind, writes_producer=writes_producer)
         if fusion not in self._formed and formed is not None and formed.config:
             set_config(fusion, formed.config)
         if is_triton:

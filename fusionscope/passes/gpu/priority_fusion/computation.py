@@ -14,7 +14,13 @@ from fusionscope.gpu.cost.duration import Duration
 from fusionscope.gpu.cost.model import ConsumerCosts, PairCost
 from fusionscope.gpu.state import GpuState, is_fusible_bitcast
 from fusionscope.gpu.tiling.kernel import Tiling
-from fusionscope.graph.fusing import create_fusion, fuse_instruction, merge_fusion
+from fusionscope.graph.fusing import (
+    add_output,
+    create_fusion,
+    fuse_instruction,
+    merge_fusion,
+    merge_outputs,
+)
 from fusionscope.graph.mutable import MutableComputation, MutableInstruction, MutableModule
 from fusionscope.passes.gpu.priority_fusion.judge import GpuJudge
 from fusionscope.passes.gpu.priority_fusion.rules import AllUsers, NegativeBenefit
@@ -61,10 +67,13 @@ class Fused(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A producer by its age, and the consumers that it was fused into."""
+    """A producer by its age, and the consumers that it was fused into. If one of them
+    ``writes_producer``, it is that one's second result for all others.
+    """
 
     producer: int
     consumers: tuple[Fused, ...]
+    writes_producer: bool = False
 
 
 class ComputationRun:
@@ -134,7 +143,12 @@ class ComputationRun:
         return Refused(producer.name, "", AllUsers().refuse(message))
 
     def _fuse(
-        self, producer: MutableInstruction, consumer: MutableInstruction, kind: str
+        self,
+        producer: MutableInstruction,
+        consumer: MutableInstruction,
+        kind: str,
+        *,
+        writes_producer: bool = False,
     ) -> MutableInstruction:
         """Return the fusion of that kind. Source: Fuse."""
         fusion = consumer
@@ -144,7 +158,12 @@ class ComputationRun:
             fusion = create_fusion(consumer, kind)
             self._computation.replace(consumer, fusion)
             self._ages.add(fusion)
-        if producer.opcode == "fusion":
+        if writes_producer and producer.opcode == "fusion":
+            merge_outputs(fusion, producer)
+        elif writes_producer:
+            add_output(fusion, producer)
+            self._computation.remove(producer)
+        elif producer.opcode == "fusion":
             merge_fusion(fusion, producer)
         else:
             fuse_instruction(fusion, producer)

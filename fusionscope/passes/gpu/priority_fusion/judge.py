@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from fusionscope.gpu.emitters import is_generic_triton
-from fusionscope.gpu.state import GpuState
+from fusionscope.gpu.state import GpuState, is_fusible_bitcast
+from fusionscope.gpu.tiling.kernel import Tiling
 from fusionscope.graph.mutable import MutableInstruction, slots_of
-from fusionscope.passes.gpu.priority_fusion.rules import GpuPairRule, RulePhase, TritonHeroless
+from fusionscope.hlo.search import reachable
+from fusionscope.passes.gpu.priority_fusion.rules import (
+    GpuPairRule,
+    RulePhase,
+    TritonHeroless,
+    TritonTiling,
+)
 from fusionscope.passes.inplace import InPlaceRule, check_in_place
 from fusionscope.passes.overrides import Allowed, Forbidden
 from fusionscope.passes.rule import NO_OBJECTION, Decision, Rule, RuleBook, first_decision
@@ -32,6 +39,11 @@ class GpuJudge:
             ]
             for phase in RulePhase
         }
+        self._output_checks = [
+            rule.check
+            for rule in rules
+            if RulePhase.TRITON in rule.stages and not isinstance(rule, TritonTiling)
+        ]
         self._in_place = tuple(rule for rule in book if isinstance(rule, InPlaceRule))
 
     def decide(self, producer: MutableInstruction, consumer: MutableInstruction) -> Decision:
@@ -51,6 +63,28 @@ class GpuJudge:
             return refusal
         refusal = self._refusal(RulePhase.EMITTER, pair, legal_only=is_forced)
         return refusal or check_in_place(self._in_place, pair) or NO_OBJECTION
+
+    def tiling_with_output(
+        self, producer: MutableInstruction, consumer: MutableInstruction
+    ) -> Tiling | None:
+        """Return the tiling with which Triton computes the two as one kernel that also writes the
+        producer, or None if it cannot.
+
+        Source: CanFuseTriton, OperandReachableFromProducer.
+        """
+        state, pair = self._state, _pair(producer, consumer)
+        operands = (operand for operand in consumer.operands if operand is not producer)
+        if (
+            is_fusible_bitcast(consumer)
+            or not state.facts(consumer).is_fusible
+            or first_decision(check(pair, state) for check in self._output_checks)
+            or first_decision(rule.check(pair) for rule in self._forbidden)
+            or state.find_tiling_problem(producer, consumer, writes_producer=True)
+            or producer in reachable(operands, lambda instruction: instruction.operands)
+        ):
+            return None
+        identity = state.triton.identity(producer, consumer, writes_producer=True)
+        return state.triton.known_tiling(identity)
 
     @property
     def has_wishes(self) -> bool:

@@ -171,6 +171,8 @@ class _Run(ComputationRun):
         # of their removed consumers.
         self._new_consumers: dict[MutableInstruction, list[MutableInstruction]] = {}
         self._gone: dict[MutableInstruction, Estimate] = {}
+        # The consumers that write a producer too, by the producer.
+        self._writers: dict[MutableInstruction, MutableInstruction] = {}
         # The chosen consumers of producers that only go into some of theirs.
         self._some: dict[MutableInstruction, list[MutableInstruction]] = {}
 
@@ -190,6 +192,8 @@ class _Run(ComputationRun):
         while (producer := self._next()) is not None:
             self._progress(f"{len(self._queue):,} producers left")
             consumers = self._some.pop(producer, None) or self._ids.in_turn(producer)
+            if (writer := self._writers.get(producer)) is not None:
+                consumers = [writer]
             if is_fusible_bitcast(producer):
                 consumers = [
                     consumer for consumer in consumers if self._decide(producer, consumer).allow
@@ -319,12 +323,17 @@ class _Run(ComputationRun):
             self._deadline.check()
         self._work.add(1)
         self._some.pop(producer, None)
+        self._writers.pop(producer, None)
         if is_fusible_bitcast(producer):
             return INFINITE
         if producer.opcode == "constant":
             return None
         refusal = None if self._is_still_taken(producer) else self._refusal(producer)
         if refusal is not None:
+            if (writer := self._find_writer(producer)) is not None:
+                self._writers[producer] = writer
+                unfused, fused = self._model.estimate(producer, [writer])
+                return unfused - fused if self._rules.tolerates(unfused - fused) else None
             self._tell(refusal)
             return self._priority_for_some(producer)
         gone = self._gone.get(producer)
@@ -345,6 +354,21 @@ class _Run(ComputationRun):
         ):
             return max(benefit, 0)
         return benefit
+
+    def _find_writer(self, producer: MutableInstruction) -> MutableInstruction | None:
+        """Return the only consumer that Triton can fuse a producer into which it writes as well.
+
+        Source: FindPossibleConsumersForTritonMultiOutputFusion.
+        """
+        writers = []
+        is_possible = self._state.gpu_model.has_triton_outputs and not producer.is_root
+        if is_possible and len(producer.users) > 1:
+            for consumer in producer.users:
+                tiling = self._judge.tiling_with_output(producer, consumer)
+                if tiling is not None:
+                    self._model.set_pair(producer, consumer, tiling.total)
+                    writers.append(consumer)
+        return writers[0] if len(writers) == 1 else None
 
     def _tell(self, event: Event) -> None:
         if self._tells_events:
@@ -418,7 +442,11 @@ class _Run(ComputationRun):
     ) -> None:
         """Source: RunImpl."""
         triton = self._state.triton
-        identities = {consumer: triton.identity(producer, consumer) for consumer in consumers}
+        writes_producer = self._writers.pop(producer, None) is not None
+        identities = {
+            consumer: triton.identity(producer, consumer, writes_producer=writes_producer)
+            for consumer in consumers
+        }
         tilings = {member: triton.known_tiling(pair) for member, pair in identities.items()}
         to_score: dict[MutableInstruction, None] = {}
         fused: list[Fused] = []
@@ -428,7 +456,7 @@ class _Run(ComputationRun):
             before, age = consumer.name, self._ids.of(consumer)
             kind = self._model.kind(producer, consumer).fusion_kind
             self._work.add(_size(producer))
-            fusion = self._fuse(producer, consumer, kind)
+            fusion = self._fuse(producer, consumer, kind, writes_producer=writes_producer)
             self._ids.grew(fusion, consumer)
             tiling = tilings[consumer]
             fused.append(Fused(age, kind, tiling))
@@ -458,12 +486,13 @@ class _Run(ComputationRun):
                     to_score[operand] = None
                     self._new_consumers.setdefault(operand, []).append(fusion)
             to_score[fusion] = None
-        self.steps.append(Step(self._ids.of(producer), tuple(fused)))
+        self.steps.append(Step(self._ids.of(producer), tuple(fused), writes_producer))
         self._collect_gone(producer, consumers)
         if not producer.users:
             self._invalidate(producer)
             self._drop(producer)
-            self._computation.remove(producer)
+            if producer.parent is not None:
+                self._computation.remove(producer)
             if producer.opcode == "fusion":  # its clones are in the consumers
                 self._model.forget_inside(producer)
                 producer.fused.dissolve()

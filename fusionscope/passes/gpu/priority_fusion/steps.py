@@ -16,11 +16,14 @@ class GivenRun(ComputationRun):
         for step in steps:
             producer = by_age[step.producer]
             for consumer, kind, tiling in step.consumers:
-                fusion = self._fuse(producer, by_age[consumer], kind)
+                fusion = self._fuse(
+                    producer, by_age[consumer], kind, writes_producer=step.writes_producer
+                )
                 by_age[self._ages.of(fusion)] = fusion
                 if tiling is not None:
                     set_triton_config(fusion, tiling)
             if producer.opcode != "constant" and not producer.users:
-                self._computation.remove(producer)
+                if producer.parent is not None:
+                    self._computation.remove(producer)
                 if producer.opcode == "fusion":
                     producer.fused.dissolve()
