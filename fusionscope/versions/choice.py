@@ -225,4 +225,7 @@ def _as_flags_say(compiler: Compiler, module: DumpedModule) -> Compiler:
     from fusionscope.passes.gpu.gemm_fusion.rules_v1 import GPU_GEMM_V1
     from fusionscope.passes.gpu.gemm_fusion.rules_v2 import GPU_GEMM_V2
 
-    return compiler.with_books(GPU_GEMM_V2 if flag_values[-1] == "true" else GPU_GEMM_V1)
+    if flag_values[-1] == "true":
+        return compiler.with_books(GPU_GEMM_V2)
+    is_v2 = compiler.find(GPU_GEMM_V2.pass_name).book.name == GPU_GEMM_V2.name
+    return compiler.with_books(GPU_GEMM_V1) if is_v2 else compiler

@@ -19,7 +19,8 @@ _NEWEST = VERSIONS[-1]
 _NAMES = "names.json"
 _BETWEEN = frozenset({"", "pipeline-start", "pipeline-end"})
 _LATE = "copy-insertion"  # leaves stages whatever the program
-_OPTIONAL = "dot-library-passes"  # flags turn it off, and an empty one is in no file of the dump
+# Flags turn these off, and an empty one is in no file of the dump.
+_OPTIONAL = frozenset({"dot-library-passes", "pdl-launch-annotation"})
 _NUMBER = re.compile(r"[-_.]\d+$")
 # How TensorFlow and PyTorch/XLA call modules.
 _OF_OTHERS = re.compile(r"a_inference_|cluster_\d|.*__XlaMustCompile|SyncTensorsGraph\.|IrToHlo\.")
@@ -72,9 +73,9 @@ def recognise(module: DumpedModule) -> Recognition:
     for mark, having in marks.items():
         if mark.place in places:
             visited.append((having, str(mark)))
-        elif is_whole and mark.is_always:
+        elif is_whole and mark.is_always and _is_capable(module, mark.capability):
             without = frozenset(VERSIONS) - having, f"no {mark}"
-            (doubtful if mark.pipeline == _OPTIONAL else visited).append(without)
+            (doubtful if mark.pipeline in _OPTIONAL else visited).append(without)
     visited += _shown_by_flags(module)
     if module.flags is not None:
         visited += [evidence for evidence in doubtful if evidence[0] & _common(visited)]
@@ -127,6 +128,20 @@ def _has_no_gap(module: DumpedModule) -> bool:
     counters = {stage.name.counter for stage in module.stages} - {None}
     is_late = any(stage.name.pipeline == _LATE for stage in module.stages)
     return is_late and counters == set(range(len(counters)))
+
+
+def _is_capable(module: DumpedModule, least: int) -> bool:
+    """Return whether the device has at least this major compute capability, if any is asked for."""
+    if not least:
+        return True
+    from fusionscope.dump.device import CudaCapability
+
+    try:
+        device = module.device
+    except UnusableInput:  # reported when the device is read
+        return False
+    capability = device.capability if device is not None else None
+    return isinstance(capability, CudaCapability) and capability.major >= least
 
 
 def _shown_by_flags(module: DumpedModule) -> Iterator[tuple[frozenset[str], str]]:

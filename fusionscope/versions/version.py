@@ -22,13 +22,15 @@ class Mark(NamedTuple):
     """In ``pipeline``, the pass ``before`` directly follows the pass ``after``.
 
     ``is_always`` says that every complete dump has the mark, so a dump without it is of another
-    version.
+    version. Above 0, ``capability`` limits this to NVIDIA GPUs of at least this major compute
+    capability.
     """
 
     pipeline: str
     after: str
     before: str
     is_always: bool = False
+    capability: int = 0
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -40,9 +42,9 @@ class Mark(NamedTuple):
         return f"{self.before} behind {self.after}"
 
 
-def begins(pipeline: str, first: str, *, is_always: bool = False) -> Mark:
+def begins(pipeline: str, first: str, *, is_always: bool = False, capability: int = 0) -> Mark:
     """Return the mark that ``pipeline`` begins with the pass ``first``."""
-    return Mark(pipeline, _START, first, is_always)
+    return Mark(pipeline, _START, first, is_always, capability)
 
 
 def follows(pipeline: str, after: str, before: str, *, is_always: bool = False) -> Mark:

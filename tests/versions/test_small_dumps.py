@@ -34,6 +34,7 @@ DUMPS = Path(__file__).parent / "dumps"
         ("h100-jaxlib-0.9.2/dense", "gpu-0.9.2"),
         ("cpu-jaxlib-0.10.0/attention", "cpu-0.10.0"),
         ("cpu-jaxlib-0.10.1/attention", "cpu-0.10.1"),
+        ("h100-jaxlib-0.10.2/slices", "gpu-0.10"),  # one product sums 1,024 elements, one 1,025
     ],
 )
 def test_a_dump_replays_with_the_rules_of_its_release(folder, compiler):

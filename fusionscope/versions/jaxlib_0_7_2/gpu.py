@@ -7,14 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.gpu.cost.memory import compute_time_of_whole_flops
-from fusionscope.graph.mutable import MutableInstruction
-from fusionscope.passes.gpu.gemm_fusion.rules import GemmInputWorth, GemmState
+from fusionscope.passes.gpu.gemm_fusion.rules import GemmState
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import OrderedCandidate, OrderedOpcode
 from fusionscope.passes.rule import Decision
 from fusionscope.versions.jaxlib_0_7_2.cost_analysis import CostAnalysisOfPointers
 from fusionscope.versions.jaxlib_0_8 import gpu as newer
 from fusionscope.versions.jaxlib_0_8.gpu import GPU_0_8
 from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_GEMM_V1_0_10_0
+from fusionscope.versions.jaxlib_0_10_2.gpu import GivenSliceWorth
 
 GPU_0_7_2 = replace(
     GPU_0_8,
@@ -38,15 +38,6 @@ class SlicedOperand(OrderedOpcode):
         if candidate.instruction.opcode == "dynamic-slice":
             return None
         return OrderedOpcode.check(self, candidate, state)
-
-
-class GivenSliceWorth(GemmInputWorth):
-    """A slice follows only what is given, whatever else reads that."""
-
-    __slots__ = ()
-
-    def takes_part(self, slice_: MutableInstruction) -> bool:
-        return False
 
 
 GPU_GEMM_V1_0_7_2 = (

@@ -142,12 +142,14 @@ FOLLOWING = Following()
 @dataclass(frozen=True, slots=True)
 class DotSide:
     """The constraints of an operand or the result of the dot: its dimension that is not contracted
-    (-1 for the result), and the dimension that may be split in two (-1 if none may).
+    (-1 for the result), the dimension that may be split in two (-1 if none may), and the elements
+    that are summed for one of the result.
     """
 
     free: int
     splittable: int
     following: Following
+    summed: int
 
 
 class Propagated(NamedTuple):

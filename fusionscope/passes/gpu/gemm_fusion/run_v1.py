@@ -6,7 +6,9 @@ Source: xla/backends/gpu/transforms/gemm_fusion.cc, without xla_gpu_experimental
 from __future__ import annotations
 
 from collections import deque
+from math import prod
 
+from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
 from fusionscope.hlo.search import post_order
 from fusionscope.passes.gpu.gemm_fusion.dimension_order import (
@@ -79,6 +81,8 @@ class _Growth:
         self._split = NO_SPLIT
         rule = book.find(OrderedDimensions.id)
         self._following = rule.following if isinstance(rule, OrderedDimensions) else FOLLOWING
+        extents = sizes(dot.operands[0].shape)
+        self._summed = prod(extents[place] for place in dot.attribute("lhs_contracting_dims"))
         self.fused = dot.computation.module.add_computation(f"{name}_computation")
         self.inputs: list[MutableInstruction] = []
         self.asked: list[Asked] = []
@@ -91,7 +95,7 @@ class _Growth:
         operands = [self._fuse_operand(slot) for slot in range(len(self._dot.operands))]
         last = self._add(self._dot, operands)
         output, order = self._dot, DimensionOrder.of_dot(self._dot.shape)
-        side = DotSide(-1, 0 if self._split > 1 else -1, self._following)
+        side = DotSide(-1, 0 if self._split > 1 else -1, self._following, self._summed)
         while len(output.users) == 1:
             user = next(iter(output.users))
             propagated = self._around(
@@ -122,7 +126,8 @@ class _Growth:
         contracting = self._dot.attribute(f"{side}_contracting_dims")
         summed = {*batch, *contracting}
         free = next((place for place in range(operand.shape.rank) if place not in summed), -1)
-        properties = DotSide(free, free if slot == 0 and not batch else -1, self._following)
+        splittable = free if slot == 0 and not batch else -1
+        properties = DotSide(free, splittable, self._following, self._summed)
         order = DimensionOrder.of_dot(operand.shape)
         rule = self._book.find(SideParameters.id)
         limit = rule.limit if isinstance(rule, SideParameters) else None
