@@ -64,11 +64,11 @@ class GpuState:
             lambda: self.model.find_tiling(producer, consumer, writes_producer=writes_producer),
         )
 
-    def changed(self, instruction: MutableInstruction) -> None:
-        """Discard what is known of ``instruction``, which has changed."""
+    def changed(self, instruction: MutableInstruction, *, has_outputs: bool = False) -> None:
+        """Discard what is known of ``instruction``, which has changed, as in ``CostModel``."""
         self._facts.pop(instruction, None)
         self.triton.changed(instruction)
-        self.model.changed(instruction)
+        self.model.changed(instruction, has_outputs=has_outputs)
 
 
 class Facts:

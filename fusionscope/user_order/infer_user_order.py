@@ -77,7 +77,8 @@ def infer_user_order(
     ``removes_last`` is whether the pass removed nothing before all new instructions existed.
     """
     renamed = find_renamed(before, after)
-    gone = {name: f"{name} before" for name in _find_replaced(before, after)}  # no name has a space
+    replaced_names = _find_replaced(before, after, renamed)
+    gone = {name: f"{name} before" for name in replaced_names}  # no name has a space
     gone |= {name: f"{name} before" for name in renamed if name in before.ages}
     gone |= {old: name for name, old in renamed.items()}
     orders = {name: order for name, order in users.items() if name not in gone}
@@ -150,9 +151,9 @@ def _find_reshaped_reductions(before: StageGraph, after: StageGraph) -> dict[str
     return reshaped
 
 
-def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
-    """Return the names that now belong to other instructions: these follow instructions that were
-    created after the old ones.
+def _find_replaced(before: StageGraph, after: StageGraph, renamed: Container[str]) -> set[str]:
+    """Return the names that now belong to other instructions: these are younger than one that is
+    new and not ``renamed``, or follow instructions that were created after the old ones.
     """
     replaced: set[str] = set()
     renewed = {name for name, age in after.ages.items() if before.ages.get(name, age) != age}
@@ -161,11 +162,16 @@ def _find_replaced(before: StageGraph, after: StageGraph) -> set[str]:
         if renewed.isdisjoint(names):
             continue
         ages = {name: before.ages[name] for name in names if name in before.ages}
-        aged = [name for name in names if ages.get(name)]  # elements of tuples have no ids
-        aged = after.oldest_first(aged)
-        if any(ages[first] >= ages[second] for first, second in pairwise(aged)):
-            replaced.update(aged)
-            replaced -= _in_order(aged, ages)
+        aged = [name for name in names if after.ages[name]]  # elements of tuples have no ids
+        old: list[str] = []
+        is_younger = False
+        for name in after.oldest_first(aged):
+            is_younger |= name not in ages and name not in renamed
+            if ages.get(name):
+                (replaced.add if is_younger else old.append)(name)
+        if any(ages[first] >= ages[second] for first, second in pairwise(old)):
+            replaced.update(old)
+            replaced -= _in_order(old, ages)
     return replaced
 
 

@@ -247,6 +247,25 @@ def test_users_stand_where_a_pass_leaves_them(
     assert find_user_order(module, module.stages[-1], {})[value] == expected
 
 
+def test_what_is_younger_than_a_new_instruction_is_new_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A pass puts a copy before c, and then one before b: each makes both anew.
+    start = START.replace("negate(x)", "constant({...})")
+    later = start.replace("exponential(x)", "exponential(y)").replace("tanh(x)", "tanh(z)")
+    later = later.replace("  b =", "  y = f32[8]{0} copy(x)\n  z = f32[8]{0} copy(x)\n  b =")
+    module = dumped(
+        tmp_path,
+        ("pipeline-start.before_algsimp", start),
+        ("algsimp.before_variadic-op-splitter", later),
+    )
+    ids = {"x": 1, "a": 2, "b": 3, "d": 4, "e": 5, "c": 6}
+    new_ids = {"x": 1, "a": 2, "d": 4, "e": 5, "z": 7, "c": 8, "y": 9, "b": 10}
+    by_stage = dict(zip(module.stages, ({"main": ids}, {"main": new_ids}), strict=True))
+    monkeypatch.setattr(type(module), "instruction_ids", lambda _, stage: by_stage[stage])
+    assert find_user_order(module, module.stages[-1], {})["x"] == ["y", "z"]
+
+
 def test_without_ids_instructions_are_as_old_as_the_stages_before_tell(tmp_path: Path) -> None:
     # What a pass made is younger than all that was there, wherever it stands in the text; so is
     # what has the name of another operation, for none becomes another.

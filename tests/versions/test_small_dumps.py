@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conformance.examples import H100
+from conformance.examples import H100, replay_pass
 
 from fusionscope.dump import open_dump
 from fusionscope.gpu.triton_support import unsupported
@@ -28,7 +28,8 @@ DUMPS = Path(__file__).parent / "dumps"
         ("h100-jaxlib-0.6/power", "gpu-0.6.2"),
         ("h100-jaxlib-0.7/dense", "gpu-0.7.2"),
         ("h100-jaxlib-0.7/dynamic_slice", "gpu-0.7.2"),
-        ("h100-jaxlib-0.7/picked", "gpu-0.7.2"),
+        ("h100-jaxlib-0.7/picked", "gpu-0.7.2"),  # a Triton fusion of two results
+        ("h100-jaxlib-0.7/accumulators", "gpu-0.7.2"),  # a kernel is estimated as what it was
         ("cpu-jaxlib-0.9.0/attention", "cpu-0.9.0"),
         ("cpu-jaxlib-0.9.2/reductions", "cpu-0.9.2"),
         ("h100-jaxlib-0.9.2/dense", "gpu-0.9.2"),
@@ -113,3 +114,54 @@ def test_the_choice_is_made_once(monkeypatch):
     monkeypatch.setattr("fusionscope.versions.choice._contradicts", contradicts)
     assert choose_compiler(module) == choose_compiler(module)
     assert names == ["cpu-0.9.2", "cpu-0.9.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shared_bytes"), [("gpu-0.5.3", 32 * 33 * 2), ("gpu-0.6.2", 8192)]
+)
+def test_a_tiled_transpose_packs_halves_since_0_6(name, shared_bytes):
+    graph = MutableModule(
+        parse(
+            "HloModule m\n\nENTRY main {\n  a = bf16[64,64] parameter(0)\n"
+            "  ROOT turned = bf16[64,64] transpose(a), dimensions={1,0}\n}\n"
+        )
+    )
+    tiled = load_compiler(name).gpu.emitters.tiled_transpose(graph.entry.root)
+    assert tiled.shared_memory == shared_bytes
+
+
+LOOPED_TRANSPOSE = """
+HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+rows {
+  value = f32[64,64] parameter(0)
+  zero = f32[] constant(0)
+  ROOT total = f32[64] reduce(value, zero), dimensions={1}, to_apply=sum
+}
+
+turned {
+  value = f32[64,64] parameter(0)
+  long = f32[1024,4] bitcast(value)
+  ROOT result = f32[4,1024] transpose(long), dimensions={1,0}
+}
+
+ENTRY main {
+  source = f32[64,64] parameter(0)
+  total = f32[64] fusion(source), kind=kInput, calls=rows
+  looped = f32[4,1024] fusion(source), kind=kLoop, calls=turned
+  ROOT both = (f32[64], f32[4,1024]) tuple(total, looped)
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "is_joined"), [("gpu-0.5.3", True), ("gpu-0.6.2", False)])
+def test_a_looped_transpose_joins_a_reduction_until_0_5(name, is_joined):
+    book = load_compiler(name).find("multi_output_fusion").book
+    decisions = replay_pass(book, name, parse(LOOPED_TRANSPOSE)).decisions
+    assert any(decision.fusion for decision in decisions) == is_joined

@@ -128,6 +128,8 @@ class CostFormulas:
     - ``sees_through_bitcasts``: inside a fusion, a bitcast to the same shape counts as elementwise.
     - ``rounds_products``: a product is rounded before it is added. False if the compiler was built
       for processors with fused multiply-add.
+    - ``keeps_emissions``: a kernel that multi-output fusion gave further results is estimated with
+      the emitter that it had when it was estimated first.
     """
 
     analysis: type[CostAnalysis]
@@ -137,6 +139,7 @@ class CostFormulas:
     combine: Callable[[Duration, Duration], Duration]
     sees_through_bitcasts: bool
     rounds_products: bool
+    keeps_emissions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,8 @@ class CostModel:
         self._pairs: dict[MutableInstruction, dict[MutableInstruction, Duration]] = {}
         self._emissions: dict[tuple[MutableInstruction, ...], Emission] = {}
         self._emissions_with: dict[MutableInstruction, set[tuple[MutableInstruction, ...]]] = {}
+        # Those of a kernel before it changed.
+        self._outdated: set[tuple[MutableInstruction, ...]] = set()
         self._spoiling: dict[MutableInstruction, bool] = {}
         self._own_reads: dict[MutableInstruction, dict[tuple[int, bool], tuple[int, Duration]]] = {}
 
@@ -273,14 +278,20 @@ class CostModel:
             if operand in self._pairs:
                 self._pairs[operand].pop(instruction, None)
 
-    def changed(self, instruction: MutableInstruction) -> None:
-        """Discard what is known of the contents of ``instruction``, which has changed."""
+    def changed(self, instruction: MutableInstruction, *, has_outputs: bool = False) -> None:
+        """Discard what is known of the contents of ``instruction``, which has changed: more of its
+        values are written if it ``has_outputs``.
+        """
         self.costs.forget(instruction)
         self._structures.forget(instruction)
         self._spoiling.pop(instruction, None)
         self._own_reads.pop(instruction, None)
+        if has_outputs and self._formulas.keeps_emissions:
+            self._outdated.update(self._emissions_with.get(instruction, ()))
+            return
         for parts in self._emissions_with.pop(instruction, ()):
             self._emissions.pop(parts, None)
+            self._outdated.discard(parts)
 
     def forget_inside(self, fusion: MutableInstruction) -> None:
         """Discard what is known of the contents of ``fusion``, which is removed."""
@@ -304,6 +315,8 @@ class CostModel:
     def time(self, instruction: MutableInstruction) -> RunTime:
         """Source: EstimateRunTimeForInstruction."""
         run_time = self._times.get(instruction)
+        if run_time is None and (instruction,) in self._outdated:
+            run_time = self._times[instruction] = self._native(instruction)
         if run_time is None:
             structure = self._structure(instruction)
             run_time = self._lookups.times.get(structure)
@@ -337,6 +350,9 @@ class CostModel:
         self, producer: MutableInstruction, consumer: MutableInstruction
     ) -> Estimate:
         """Return the times with the producer written too (EstimateRunTimesForMultiOutput)."""
+        if self._formulas.keeps_emissions:
+            for parts in ((producer,), (consumer,), (producer, consumer)):
+                self.emission(*parts)
         unfused = 2 * KERNEL_LAUNCH + self.time(producer).total + self.time(consumer).total
         duration = self._pairs.get(producer, {}).get(consumer)
         if duration is None:
@@ -392,6 +408,8 @@ class CostModel:
         writes_producer: bool = False,
     ) -> RunTime:
         """Return the run time of the two as one kernel."""
+        if (producer, consumer) in self._outdated:
+            return self._pair_time(producer, consumer, writes_producer=writes_producer)
         key = self._key(producer, consumer), writes_producer
         run_time = self._lookups.pairs.get(key)
         if run_time is None:

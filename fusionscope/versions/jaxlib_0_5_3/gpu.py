@@ -23,6 +23,10 @@ GPU_0_5_3 = replace(
     triton=_TRITON,
 )
 
+GPU_MULTI_OUTPUT_0_5_3 = GPU_MULTI_OUTPUT.renamed("gpu-multi-output-0.5.3").with_rule(
+    Heroes(looped_transposes=1)
+)
+
 _NORMALIZATION = newer.COMPILER.pipelines["hlo_normalization"]
 _FIRST = _NORMALIZATION.index("transpose-dimension-grouper")
 _PIPELINES = {
@@ -32,4 +36,4 @@ _PIPELINES = {
 
 COMPILER = replace(
     newer.COMPILER, name="gpu-0.5.3", release="0.5.3", pipelines=_PIPELINES, gpu=GPU_0_5_3
-)
+).with_books(GPU_MULTI_OUTPUT_0_5_3)

@@ -140,7 +140,7 @@ class MultiOutputState:
         """Discard what is known of ``instruction``, which has changed."""
         self._heroes.pop(instruction, None)
         self._facts.pop(instruction, None)
-        self.gpu.changed(instruction)
+        self.gpu.changed(instruction, has_outputs=True)
 
 
 def outputs_of(instruction: MutableInstruction) -> list[MutableInstruction]:
@@ -348,9 +348,11 @@ class Connected(OutputPairRule):
         return None
 
 
+@dataclass(frozen=True, slots=True)
 class Heroes(OutputPairRule):
-    __slots__ = ()
     id: ClassVar = "mof-heroes"
+
+    looped_transposes: int = 0  # with a reduction or a tiled transpose
 
     def check(self, pair: OutputPair, state: MultiOutputState) -> Decision | None:
         one, other = (state.hero_facts(end).emitted for end in (pair.consumer, pair.producer))
@@ -361,7 +363,7 @@ class Heroes(OutputPairRule):
                 return self.refuse("tiled transposes with different shapes")
             return None
         for first, second in ((one, other), (other, one)):
-            if second.is_nested and (first.tiled or first.reduction):
+            if second.is_nested and not self.looped_transposes and (first.tiled or first.reduction):
                 return self.refuse(
                     "multi-output fusion of a nested transpose with an unnested hero op"
                 )
