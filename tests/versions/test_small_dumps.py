@@ -6,6 +6,8 @@ import pytest
 from conformance.examples import H100, replay_pass
 
 from fusionscope.dump import open_dump
+from fusionscope.gpu.body import FusionBody
+from fusionscope.gpu.triton import Triton
 from fusionscope.gpu.triton_support import unsupported
 from fusionscope.graph.mutable import MutableModule
 from fusionscope.hlo import parse
@@ -165,3 +167,43 @@ def test_a_looped_transpose_joins_a_reduction_until_0_5(name, is_joined):
     book = load_compiler(name).find("multi_output_fusion").book
     decisions = replay_pass(book, name, parse(LOOPED_TRANSPOSE)).decisions
     assert any(decision.fusion for decision in decisions) == is_joined
+
+
+UNTILEABLE = """
+HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+total {
+  given = f32[64,48] parameter(0)
+  square = f32[64,48] multiply(given, given)
+  flat = f32[3072] bitcast(square)
+  zero = f32[] constant(0)
+  ROOT result = f32[] reduce(flat, zero), dimensions={0}, to_apply=sum
+}
+
+ENTRY main {
+  source = f32[64,48] parameter(0)
+  ROOT sum = f32[] fusion(source), kind=kInput, calls=total
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "quotient", "instruction"),
+    [
+        ("gpu-0.8", "s0 floordiv 48", "%source = "),
+        ("gpu-0.9.2", "s0 floordiv 48", "%square = "),
+        ("gpu-0.10", "s0 / 48", "%square = "),
+    ],
+)
+def test_messages_about_tiles_name_operands_first_until_0_8(name, quotient, instruction):
+    fusion = MutableModule(parse(UNTILEABLE)).entry.root
+    triton = Triton(H100, load_compiler(name).gpu.triton)
+    problem = triton.find_best_tiling(FusionBody(fusion))
+    assert quotient in problem.message
+    assert instruction in problem.message

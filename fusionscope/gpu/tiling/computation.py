@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fusionscope.gpu.body import FusionBody
 from fusionscope.gpu.tiling.propagation import Numbers, Propagation, Register
 from fusionscope.gpu.tiling.tile import Source
 from fusionscope.graph.layouts import sizes
 from fusionscope.graph.mutable import MutableInstruction
+from fusionscope.hlo.search import post_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class Region:
     )
 
 
+_Tiled: TypeAlias = tuple[MutableInstruction, Numbers]
+
+
 class TiledBody:
     """The tiles of all instructions of a body with one root, and of its parameters.
 
@@ -51,7 +56,10 @@ class TiledBody:
         self._number = register
         self.region = Region()
         tile = propagation.root(sizes(self.root.shape), self._register)
+        self._operands: dict[_Tiled, list[_Tiled]] = {}
         self.problem = self._fill(self.region, self.root, tile)
+        if propagation.checks_last:
+            self.problem = self._first_problem((self.root, tile)) or self.problem
 
     def _register(self, source: Source) -> int:
         number = self._number(source)
@@ -71,9 +79,10 @@ class TiledBody:
                 continue
             filled[instruction] = ()
             is_inside = instruction in self.body
-            problem = self._propagation.problem(instruction, tile, is_inside=is_inside)
-            if problem:
-                return problem
+            if not self._propagation.checks_last:
+                problem = self._propagation.problem(instruction, tile, is_inside=is_inside)
+                if problem:
+                    return problem
             if not is_inside or not instruction.operands:
                 continue
             tiles = self._propagation.operands(
@@ -81,7 +90,8 @@ class TiledBody:
             )
             if isinstance(tiles, str):
                 return tiles
-            operands = zip(self.body.operands(instruction), tiles, strict=True)
+            operands = list(zip(self.body.operands(instruction), tiles, strict=True))
+            self._operands[instruction, tile] = operands
             if instruction.opcode != "concatenate":
                 pending += operands
                 continue
@@ -92,6 +102,18 @@ class TiledBody:
                 if problem:
                     return problem
         return ""
+
+    def _first_problem(self, root: _Tiled) -> str:
+        """Return the first problem of a tile, those of operands first.
+
+        Source: SortTiledHloInstructionsInPostOrder, SetSymbolicTilesAndComputeConstraints.
+        """
+        tiled = post_order([root], lambda member: self._operands.get(member, ()))
+        problems = (
+            self._propagation.problem(instruction, tile, is_inside=instruction in self.body)
+            for instruction, tile in tiled
+        )
+        return next(filter(None, problems), "")
 
 
 def _nested(concatenate: MutableInstruction) -> tuple[Nested, ...]:

@@ -362,6 +362,9 @@ class IndexPropagation(Propagation):
                     return f"Dimension bounds are not divisible by tile size: {mapped}"
         return ""
 
+    def _map(self, space: IndexSpace, indices: Sequence[Expression]) -> str:
+        return space.map(indices).replace(" / ", f" {self._division} ")
+
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
         """Source: SetSymbolicTile."""
         if is_inside and instruction.opcode == "pad":
@@ -431,6 +434,8 @@ class IndexPropagation(Propagation):
             if is_outermost and tile and not self._is_given:
                 register(Reinterpreted(tile, steps, own_space))
             return [registered(substitute(index, result.__getitem__) for index in own_indices)]
+        if opcode == "pad":  # which is a problem itself
+            return [registered(result), ()]
         return [registered(result)] * len(operands)
 
     def _of_concatenate(

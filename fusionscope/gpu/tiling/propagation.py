@@ -44,7 +44,11 @@ _SLICE = re.compile(r"\[(\d+):\d+(?::(\d+))?\]")
 
 
 class Propagation(ABC):
-    """How one compiler version gets from the tiles of the root to all others."""
+    """How one compiler version gets from the tiles of the root to all others. If it
+    ``checks_last``, it looks for problems once all have tiles.
+    """
+
+    checks_last = False
 
     @abstractmethod
     def tile_sizes(self, extent: int) -> list[int]:
