@@ -63,6 +63,7 @@ class TritonVersion:
     - ``explains_types``: messages about types and conversions say why, and the elements of a tuple
       are checked, rather than every tuple refused.
     - ``division``: how messages about tiles write a quotient.
+    - ``checks_last``: whether tiles are possible is checked once all exist, operands first.
     - ``names_opcodes``: the message about an unsupported operation names it.
     - ``has_endless_tilings``: a fusion whose tiles do not fit into registers has an infinite time,
       rather than no tiling.
@@ -87,6 +88,7 @@ class TritonVersion:
     unsupported: frozenset[str] = frozenset()
     explains_types: bool = True
     division: str = "/"
+    checks_last: bool = False
     has_endless_tilings: bool = False
 
 

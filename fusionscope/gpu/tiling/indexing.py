@@ -326,7 +326,15 @@ class IndexPropagation(Propagation):
     with ``division``.
     """
 
-    def __init__(self, body: FusionBody, *, division: str = "/", is_given: bool = False) -> None:
+    def __init__(
+        self,
+        body: FusionBody,
+        *,
+        division: str = "/",
+        is_given: bool = False,
+        checks_last: bool = False,
+    ) -> None:
+        self.checks_last = checks_last
         self._is_given = is_given
         self._division = division
         self._replaces_points = not any(
@@ -361,9 +369,6 @@ class IndexPropagation(Propagation):
                     mapped = space.map(indices, self._division)
                     return f"Dimension bounds are not divisible by tile size: {mapped}"
         return ""
-
-    def _map(self, space: IndexSpace, indices: Sequence[Expression]) -> str:
-        return space.map(indices).replace(" / ", f" {self._division} ")
 
     def problem(self, instruction: MutableInstruction, tile: Numbers, *, is_inside: bool) -> str:
         """Source: SetSymbolicTile."""

@@ -105,7 +105,9 @@ def _propagation(
 ) -> Propagation:
     if version.propagates_tiles:
         return TilePropagation()
-    return IndexPropagation(body, division=version.division, is_given=is_given)
+    return IndexPropagation(
+        body, division=version.division, is_given=is_given, checks_last=version.checks_last
+    )
 
 
 @dataclass(frozen=True, slots=True)

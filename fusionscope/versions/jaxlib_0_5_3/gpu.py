@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.gpu.transposes import unpacked_transpose
+from fusionscope.passes.gpu.multi_output_fusion.rules import GPU_MULTI_OUTPUT, Heroes
 from fusionscope.versions.jaxlib_0_6_2 import gpu as newer
 from fusionscope.versions.jaxlib_0_7_2.gpu import GPU_0_7_2
 
@@ -21,6 +22,8 @@ GPU_0_5_3 = replace(
         GPU_0_7_2.emitters, tiled_transpose=unpacked_transpose, loops_below_a_byte=True
     ),
     triton=_TRITON,
+    formulas=replace(GPU_0_7_2.formulas, keeps_emissions=False),
+    has_triton_outputs=False,
 )
 
 GPU_MULTI_OUTPUT_0_5_3 = GPU_MULTI_OUTPUT.renamed("gpu-multi-output-0.5.3").with_rule(

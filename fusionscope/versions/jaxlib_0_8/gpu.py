@@ -12,7 +12,9 @@ from fusionscope.versions.jaxlib_0_9_2.gpu import GPU_0_9_2
 
 GPU_0_8 = replace(
     GPU_0_9_2,
-    triton=replace(GPU_0_9_2.triton, has_integer_remainders=False, explains_types=False),
+    triton=replace(
+        GPU_0_9_2.triton, has_integer_remainders=False, explains_types=False, checks_last=True
+    ),
 )
 
 _NORMALIZATION = newer.COMPILER.pipelines["hlo_normalization"]

@@ -8,7 +8,9 @@ from fusionscope.versions.jaxlib_0_10_0 import gpu as newer
 from fusionscope.versions.jaxlib_0_10_0.gpu import GPU_0_10_0
 
 GPU_0_9_2 = replace(
-    GPU_0_10_1, triton=replace(GPU_0_10_1.triton, divides_halves=False, rounds=False)
+    GPU_0_10_0,
+    triton=replace(GPU_0_10_0.triton, divides_halves=False, rounds=False),
+    formulas=replace(GPU_0_10_0.formulas, keeps_emissions=True),
 )
 
 _NORMALIZATION = tuple(
