@@ -30,10 +30,11 @@ def measure(trial: Trial, sides: Sequence[Side], flags: Sequence[str] = ()) -> l
             stack.enter_context(closing(AnsweringChild([side.python, str(_CHILD)], environment)))
             for side in sides
         ]
-        rounds = [
-            [child.exchange(request, trial.limit_s) for child in children]
-            for _ in range(1 + _ROUNDS)  # the first request is to compile
-        ]
+        rounds: list[list[dict[str, Any]]] = []
+        for _ in range(1 + _ROUNDS):  # the first request is to compile
+            rounds.append([child.exchange(request, trial.limit_s) for child in children])
+            if any("problem" in reply for reply in rounds[-1]):
+                break
     return [_measured(side, replies) for side, *replies in zip(sides, *rounds, strict=True)]
 
 

@@ -15,7 +15,7 @@ from fusionscope.errors import UnusableInput
 from fusionscope.hlo import parse
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.report.upgrade import sections_of
-from fusionscope.upgrade import environments
+from fusionscope.upgrade import environments, measured
 from fusionscope.upgrade import trial as trial_module
 from fusionscope.upgrade import walk as walk_module
 from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels, swap_loops
@@ -169,6 +169,34 @@ def test_a_measured_time_counts_beyond_its_noise_only() -> None:
         assert judge(Figure.MEASURED_TIME, before, replace(before, runs_us=runs)) is verdict
     short, long = (replace(before, runs_us=(time, time)) for time in (4.0, 20.0))
     assert judge(Figure.MEASURED_TIME, short, long) is Verdict.SAME  # what reaches Python
+
+
+def test_a_release_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanges: list[str] = []
+
+    class Child:
+        def __init__(self, command: Sequence[str], _: object) -> None:
+            self.python = command[0]
+
+        def exchange(self, *_: object) -> dict[str, object]:
+            exchanges.append(self.python)
+            if self.python == "hangs" and len(exchanges) > 2:
+                return {"died": True, "problem": "stopped: it took over 60 s"}
+            return {"shortest_s": 1e-3, "call_s": 1e-5}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(measured, "AnsweringChild", Child)
+    program = Program(kind=ProgramKind.FUNCTION, name="program")
+    trial = Trial(program=program, target=CPU, folder=Path(), runs=True)
+    stored = side(DUMPS / "cpu/softmax")
+    sides = [replace(stored, python=python) for python in ("runs", "hangs")]
+    good, bad = measured.measure(trial, sides)
+    assert exchanges == ["runs", "hangs", "runs", "hangs"]
+    assert good.runs_us == pytest.approx((990.0,))
+    assert (bad.runs_us, bad.run_problem) == ((), "stopped: it took over 60 s")
+    assert judge(Figure.MEASURED_TIME, good, bad) is Verdict.SAME  # unknown
 
 
 def test_an_estimated_time_does_not_count_beside_a_measured_one() -> None:
