@@ -48,7 +48,7 @@ def tiled_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
 
 
 def unpacked_transpose(instruction: MutableInstruction) -> TiledTranspose | None:
-    """Return the same for emitters in which each element has a bank, as until spring 2025."""
+    """Return the transpose of emitters before spring 2025, which pack no elements into a bank."""
     return _tiled_transpose(instruction, packs=False)
 
 

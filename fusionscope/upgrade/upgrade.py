@@ -118,9 +118,9 @@ def upgrade(
         boundary = walk(
             trial, (before, after), by or _first(changes, Where.BELOW if code else where), progress
         )
-        if boundary is not None and boundary.neighbours != (before, after):
-            difference, where, code = compare_dumps(*boundary.neighbours, progress)
     neighbours = (before, after) if boundary is None else boundary.neighbours
+    if neighbours != (before, after):
+        difference, where, code = compare_dumps(*neighbours, progress)
     makers = compare_makers(*(side.dump for side in neighbours))
     if most and verdict is Verdict.WORSE:
         remedies, flags_tried, edits_tried = try_changes(

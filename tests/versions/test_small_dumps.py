@@ -179,8 +179,8 @@ sum {
 }
 
 total {
-  given = f32[64,48] parameter(0)
-  square = f32[64,48] multiply(given, given)
+  values = f32[64,48] parameter(0)
+  square = f32[64,48] multiply(values, values)
   flat = f32[3072] bitcast(square)
   zero = f32[] constant(0)
   ROOT result = f32[] reduce(flat, zero), dimensions={0}, to_apply=sum

@@ -76,7 +76,7 @@ def launch_of(emission: Emission, device: Device, max_unroll: int) -> Launch:
 def launch_without_vectors_in_scatters(
     emission: Emission, device: Device, max_unroll: int
 ) -> Launch:
-    """Return the same where a thread of a scatter updates one element (jaxlib 0.4.38)."""
+    """Return the launch of jaxlib 0.4.38, whose scatters update one element per thread."""
     if emission.kind is EmitterKind.SCATTER:
         return loop_launch(emission.heroes[0].operands[-1].shape, device, 1)
     return launch_of(emission, device, max_unroll)
