@@ -81,7 +81,7 @@ class Captured(Facts, frozen=True, kw_only=True):
     notes: how the program was compiled, if that may surprise
     arguments: shapes of the arguments, trees flattened, as HLO writes them
     python: version of the Python that compiled it
-    versions: versions of the packages that compiled it
+    versions: versions of the packages that compiled it, and of those that the program imports
     problem: why the compiler or the run did not finish, in one line; empty if both did
     compile_s: seconds of compiling it and dumping its stages; null if it did not finish
     profile: the directory of the profile of ``--run``; null without one

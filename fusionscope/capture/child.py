@@ -314,6 +314,17 @@ def _versions() -> dict[str, str]:
     return versions
 
 
+def _versions_of(modules: set[str]) -> dict[str, str]:
+    """Return the versions of those ``modules`` that state one: not of parts, nor of Python."""
+    standard = getattr(sys, "stdlib_module_names", ())  # since Python 3.10
+    versions = {
+        module: getattr(sys.modules[module], "__version__", None)
+        for module in modules
+        if "." not in module and module[0] != "_" and module not in standard
+    }
+    return {name: version for name, version in versions.items() if isinstance(version, str)}
+
+
 def _find_present_devices(reply: dict[str, Any], result: Path) -> None:
     """Add the platform and the kind of each device that jax uses by default, and before that
     whether jax can be imported. ``reply`` is written before each step, which may end the process.
@@ -337,7 +348,9 @@ def _compile(request: dict[str, Any], reply: dict[str, Any], result: Path) -> No
     allow_64_bits(program)
     if program["kind"] == "function":
         outer = os.environ.get(_XLA_FLAGS, "")
+        of_jax = set(sys.modules)
         function, arguments = _function(program)
+        reply["versions"].update(_versions_of(set(sys.modules) - of_jax))
         reply["program_flags"] = _flags_of_program(outer)
         devices = find_devices(request["device"], 1)
         concrete = arguments

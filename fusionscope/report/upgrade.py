@@ -116,12 +116,23 @@ def _place(upgrade: Upgrade) -> str:
     words = _WHERE[upgrade.where]
     if upgrade.where is Where.NOWHERE and upgrade.code is not None:
         words += ", and so are the traits of its kernels' code"
+    if upgrade.where is Where.LOWERING and (packages := _packages(*upgrade.compared)):
+        words += f"; these differ, too: {packages}"
     if upgrade.is_below and upgrade.where in (Where.LOWERING, Where.PASSES):
         verdict = judge(Figure.MEASURED_TIME, *upgrade.compared)
         words += f"; no figure of that HLO is {verdict}, so the difference is below it"
     if upgrade.compared == (upgrade.before, upgrade.after):
         return words
     return f"{' → '.join(side.jaxlib for side in upgrade.compared)}: {words}"
+
+
+def _packages(before: Side, after: Side) -> str:
+    """Return the packages of the program of which the two sides have other versions."""
+    return ", ".join(
+        f"{name} {version} → {after.packages[name]}"
+        for name, version in sorted(before.packages.items())
+        if after.packages.get(name, version) != version
+    )
 
 
 def _headline(upgrade: Upgrade) -> str:

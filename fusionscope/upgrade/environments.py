@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.metadata import (
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+    version,
+)
 from pathlib import Path
 
 from fusionscope.capture.targets import Target
@@ -19,6 +26,7 @@ _CUDA_13 = (0, 11)  # the first release whose plugin is tested with these librar
 _ANY_NVCC = (0, 4, 36)  # earlier releases import it, which its later versions do not allow
 _NUMPY = (0, 10)  # earlier releases came before numpy 2.4
 _READY = "ready"  # a file that the last step leaves
+_PYTHON = "3.12"  # every release that is read has a wheel for it
 
 
 def is_release(words: str) -> bool:
@@ -49,14 +57,50 @@ def find_python(words: str, target: Target) -> str:
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     if not (folder / _READY).exists():
         packages = _packages(words, target.platform)
-        shutil.rmtree(folder, ignore_errors=True)
         try:
-            _make(folder, python, packages)
-        except UnusableInput:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+            _make(folder, python, sys.executable, packages)
+        except UnusableInput as error:
+            try:
+                _make(folder, python, _PYTHON, packages)
+            except UnusableInput:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise error from None
         (folder / _READY).touch()
     return str(python)
+
+
+def add_package(module: str, release: str, target: Target) -> bool:
+    """Add the package of ``module`` to the environment of ``release``: as the Python that runs
+    this has it, or the newest that works with the release. Return whether this Python has one.
+
+    Raises ``UnusableInput`` if it cannot be installed.
+    """
+    packages = packages_distributions().get(module)
+    if not packages:
+        return False
+    python, of_release = find_python(release, target), _packages(release, target.platform)
+    try:
+        _install(python, [_requirement(packages[0], release), *of_release])
+    except UnusableInput:
+        _install(python, [packages[0], *of_release])
+    return True
+
+
+def _requirement(package: str, release: str) -> str:
+    """Return what pip takes for an installed package: where it came from (PEP 610), or its version.
+    That may be too old for releases after the installed one, and packages rarely say so.
+    """
+    installed = distribution(package)
+    match json.loads(installed.read_text("direct_url.json") or "{}"):
+        case {"url": url, "vcs_info": {"vcs": vcs, "commit_id": commit}}:
+            return f"{package} @ {vcs}+{url}@{commit}"
+        case {"url": url}:
+            return f"{package} @ {url}"
+    try:
+        is_newer = release_number(release) > release_number(version("jaxlib"))
+    except PackageNotFoundError:
+        is_newer = False
+    return package if is_newer else f"{package}=={installed.version}"
 
 
 def _packages(release: str, platform: str) -> list[str]:
@@ -78,13 +122,24 @@ def _packages(release: str, platform: str) -> list[str]:
     return packages
 
 
-def _make(folder: Path, python: Path, packages: list[str]) -> None:
+def _make(folder: Path, python: Path, base: str, packages: Sequence[str]) -> None:
+    """Make an environment of the Python ``base``: a path, or a version."""
+    shutil.rmtree(folder, ignore_errors=True)
     if uv := shutil.which("uv"):
-        _run([uv, "venv", "-q", "--seed", "--python", sys.executable, str(folder)], "a venv")
-        _run([uv, "pip", "install", "-q", "--python", str(python), *packages], packages[0])
+        _run([uv, "venv", "-q", "--seed", "--python", base, str(folder)], "a venv")
     else:
-        _run([sys.executable, "-m", "venv", str(folder)], "a venv")
-        _run([str(python), "-m", "pip", "install", *packages], packages[0])
+        path = shutil.which(base) or shutil.which(f"python{base}")
+        if path is None:
+            raise UnusableInput(f"no Python {base} is there")
+        _run([path, "-m", "venv", str(folder)], "a venv")
+    _install(str(python), packages)
+
+
+def _install(python: str, packages: Sequence[str]) -> None:
+    if uv := shutil.which("uv"):
+        _run([uv, "pip", "install", "-q", "--python", python, *packages], packages[0])
+    else:
+        _run([python, "-m", "pip", "install", *packages], packages[0])
 
 
 def releases_between(first: str, last: str, pythons: Iterable[str]) -> list[str]:

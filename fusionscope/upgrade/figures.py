@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from statistics import quantiles
@@ -53,6 +54,7 @@ _COMPILE_TIMES, _COMPILE_S = 2.0, 2.0
 _MEASURED_TIMES = 1.25
 _MEASURED_US = 20.0  # what results take to reach Python differs, too
 _STRIDED_SHARE = 0.1  # of all bytes that are moved
+_OF_RELEASE = re.compile(r"jax(lib|-.*)?$|libtpu$")  # packages whose versions are the release's
 
 
 class Side(Facts, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class Side(Facts, frozen=True, kw_only=True):
     runs_us: the shortest of some runs in microseconds, less that of a call that does nothing, for
         each round of measuring; empty if it was not run
     run_problem: why the program does not run; empty if it does, or was not to
+    packages: versions of the packages that the program imports, by name
     """
 
     jaxlib: str
@@ -91,6 +94,7 @@ class Side(Facts, frozen=True, kw_only=True):
     problem: str
     runs_us: tuple[float, ...] = ()
     run_problem: str = ""
+    packages: Mapping[str, str] = {}
 
     def figure(self, figure: Figure) -> float | None:
         values = (
@@ -150,6 +154,11 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
         peak_bytes=memory.peak_bytes if memory is not None else None,
         compile_s=limit_s if captured.problem.startswith(LATE) else captured.compile_s,
         problem=captured.problem,
+        packages={
+            name: version
+            for name, version in captured.versions.items()
+            if not _OF_RELEASE.match(name)
+        },
     )
 
 

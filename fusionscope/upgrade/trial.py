@@ -14,7 +14,12 @@ from fusionscope.capture.targets import Program, Target
 from fusionscope.errors import UnusableInput
 from fusionscope.facts.facts import Facts
 from fusionscope.progress import Progress
-from fusionscope.upgrade.environments import find_python, is_release, release_number
+from fusionscope.upgrade.environments import (
+    add_package,
+    find_python,
+    is_release,
+    release_number,
+)
 from fusionscope.upgrade.figures import Figure, Side, Verdict, judge, side_of
 
 _CODE = "--xla_dump_emitter_re=.*"
@@ -33,9 +38,26 @@ class Trial(Facts, frozen=True, kw_only=True):
     runs: bool = False
 
     def compile(self, python: str, name: str, more: Sequence[str] = ()) -> Side:
-        """Compile with the Python or release ``python`` into the folder ``name``. Raises
-        ``UnusableInput`` if there is no such Python, or nothing comes of it.
+        """Compile with the Python or release ``python`` into the folder ``name``. The environment
+        of a release gets the packages that the program imports. Raises ``UnusableInput`` if there
+        is no such Python, or nothing comes of it.
         """
+        modules: set[str] = set()
+        while True:
+            try:
+                return self._compile(python, name, more)
+            except UnusableInput as error:
+                match = _MISSING.search(str(error))
+                if match is None or not is_release(python) or (module := match[1]) in modules:
+                    raise
+                modules.add(module)
+                if not add_package(module, python, self.target):
+                    interpreter = find_python(python, self.target)
+                    hint = f"{interpreter} -m pip install PACKAGE jaxlib=={python} adds its package"
+                    raise UnusableInput(str(error), hint=hint) from error
+                rmtree(self.folder / name)
+
+    def _compile(self, python: str, name: str, more: Sequence[str]) -> Side:
         interpreter = find_python(python, self.target)
         jaxlib = find_installation(interpreter, self.limit_s).versions.get("jaxlib", "0")
         code = [_CODE] if release_number(jaxlib) >= _TAKES_CODE else []
@@ -82,8 +104,4 @@ def _compile(trial: Trial, python: str, name: str, progress: Progress) -> Side:
     try:
         return trial.compile(python, name)
     except UnusableInput as error:
-        hint = None
-        if is_release(python) and (package := _MISSING.search(str(error))):
-            interpreter = find_python(python, trial.target)
-            hint = f"{interpreter} -m pip install {package[1]} jaxlib=={python} adds it"
-        raise UnusableInput(f"with {python}: {error}", hint=hint) from error
+        raise UnusableInput(f"with {python}: {error}") from error

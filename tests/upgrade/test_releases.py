@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -532,6 +533,111 @@ def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"jaxlib==0.10.1", "jax-cuda12-plugin==0.10.1"} <= set(commands[1])
     with pytest.raises(UnusableInput, match="no packages are known for rocm"):
         find_python("0.10.1", Target("mi300x", "rocm"))
+
+
+def test_a_python_without_a_wheel_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bases = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(environments.shutil, "which", lambda name: name)
+
+    def run(command: list[str], _what: str) -> str:
+        if command[1] == "venv":
+            bases.append(command[-2])
+            Path(command[-1]).mkdir(parents=True)
+        elif bases == [sys.executable]:
+            raise UnusableInput("jaxlib has no wheel for this Python")
+        return ""
+
+    monkeypatch.setattr(environments, "_run", run)
+    find_python("0.4.31", CPU)
+    assert bases == [sys.executable, "3.12"]
+
+    def refuse(_command: list[str], _what: str) -> str:
+        raise UnusableInput("jaxlib has no wheel at all" if not bases else "nor has 3.12")
+
+    monkeypatch.setattr(environments, "_run", refuse)
+    bases.clear()
+    with pytest.raises(UnusableInput, match="no wheel at all"):
+        find_python("0.4.32", CPU)
+
+
+@pytest.mark.parametrize(
+    ("release", "origin", "requirements"),
+    [
+        ("0.9.2", "", ["nn==1.2", "nn"]),  # the second, if the first does not fit
+        ("0.10.1", "", ["nn", "nn"]),  # after the installed release
+        ("0.9.2", '{"url": "file:///nn", "dir_info": {}}', ["nn @ file:///nn", "nn"]),
+        (
+            "0.10.1",
+            '{"url": "https://host/nn", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
+            ["nn @ git+https://host/nn@12ab", "nn"],
+        ),
+    ],
+)
+def test_a_package_is_added_as_it_is_here(
+    monkeypatch: pytest.MonkeyPatch, release: str, origin: str, requirements: list[str]
+) -> None:
+    first_requirements = []
+
+    def install(_python: str, packages: Sequence[str]) -> None:
+        assert f"jaxlib=={release}" in packages
+        first_requirements.append(packages[0])
+        if len(first_requirements) == 1:
+            raise UnusableInput("does not fit")
+
+    package = SimpleNamespace(version="1.2", read_text=lambda _: origin)
+    monkeypatch.setattr(environments, "_install", install)
+    monkeypatch.setattr(environments, "find_python", lambda release, _: release)
+    monkeypatch.setattr(environments, "packages_distributions", lambda: {"nn_module": ["nn"]})
+    monkeypatch.setattr(environments, "distribution", lambda _: package)
+    monkeypatch.setattr(environments, "version", lambda _: "0.9.2")
+    assert environments.add_package("nn_module", release, CPU)
+    assert first_requirements == requirements
+    assert not environments.add_package("nowhere", release, CPU)
+
+
+def test_a_program_that_lacks_a_package_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = side(DUMPS / "cpu/softmax", "0.9.2")
+    modules, left = [], ["flax", "optax"]
+
+    def compile_once(_trial: Trial, _python: str, name: str, _more: object) -> Side:
+        (tmp_path / name).mkdir()
+        if left:
+            raise UnusableInput(f"ModuleNotFoundError: No module named '{left[0]}.core'")
+        return stored
+
+    def add(module: str, release: str, _target: Target) -> bool:
+        modules.append((module, release))
+        left.remove(module)
+        return True
+
+    monkeypatch.setattr(Trial, "_compile", compile_once)
+    monkeypatch.setattr(trial_module, "add_package", add)
+    program = Program(kind=ProgramKind.FUNCTION, name="program")
+    trial = Trial(program=program, target=CPU, folder=tmp_path)
+    assert trial.compile("0.9.2", "from") is stored
+    assert modules == [("flax", "0.9.2"), ("optax", "0.9.2")]
+    left.append("own")
+    monkeypatch.setattr(trial_module, "find_python", lambda python, _: python)
+    monkeypatch.setattr(trial_module, "add_package", lambda *_: False)
+    with pytest.raises(UnusableInput, match=r"'own\.core'; 0\.9\.2 -m pip install PACKAGE"):
+        trial.compile("0.9.2", "to")
+    with pytest.raises(UnusableInput, match=r"'own\.core'$"):  # an environment of the user
+        trial.compile("/usr/bin/python", "other")
+
+
+def test_packages_of_a_program_that_differ_are_named() -> None:
+    result = compared(DUMPS / "cpu/softmax", DUMPS / "cpu/reductions")
+    assert result.where is Where.LOWERING
+    before = replace(result.before, packages={"flax": "0.11.2", "optax": "0.2.8", "chex": "0.1"})
+    after = replace(result.after, packages={"flax": "0.12.12", "optax": "0.2.8"})
+    first = next(iter(sections_of(replace(result, before=before, after=after), 5)))
+    assert isinstance(notes := first.blocks[1], Lines)
+    assert notes.lines[0].text.endswith("; these differ, too: flax 0.11.2 → 0.12.12")
 
 
 def test_the_report_begins_with_the_verdict() -> None:
