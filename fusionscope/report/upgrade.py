@@ -39,6 +39,7 @@ _WHERE = {
     Where.PASSES: "the compiler gets the same program, and makes other HLO of it",
     Where.BELOW: "HLO is the same: the difference is below it",
 }
+_LEAST_GROWTH = 0.02  # of a step of the compilation, of that of all
 _FIGURES = {
     Figure.BYTES: "bytes moved",
     Figure.PEAK: "peak of memory",
@@ -58,6 +59,8 @@ def sections_of(upgrade: Upgrade, top: int | None) -> Iterator[Section]:
         yield _remedies(upgrade, top)
     if upgrade.makers:
         yield _makers(upgrade.makers, top)
+    if judge(Figure.COMPILE_TIME, *upgrade.compared) is not Verdict.SAME:
+        yield _compile_times(*upgrade.compared, top)
     if upgrade.code:
         rows = tuple(
             (change.kernel, change.trait, f"{change.before:,}", f"{change.after:,}")
@@ -215,6 +218,48 @@ def _makers(makers: Sequence[MakerChange], top: int | None) -> Section:
         title="Kernels by the pass that made them",
         blocks=(Table(columns=columns, rows=rows, noun="pass", hidden=hidden),),
     )
+
+
+def _compile_times(before: Side, after: Side, top: int | None) -> Section:
+    """Return the parts of both compilations, then the steps that make the difference."""
+    sides = (before, after)
+    ours, theirs = (
+        {(step.is_code, step.step): step.seconds for step in side.compile_steps.steps}
+        for side in sides
+    )
+    sign = 1 if judge(Figure.COMPILE_TIME, *sides) is Verdict.WORSE else -1
+    growths = {step: sign * (theirs.get(step, 0.0) - ours.get(step, 0.0)) for step in ours | theirs}
+    least = _LEAST_GROWTH * abs((after.compile_s or 0.0) - (before.compile_s or 0.0))
+    steps = [step for step, growth in growths.items() if growth > least]
+    steps.sort(key=lambda step: -growths[step])
+    rows: list[tuple[str, *tuple[float | None, ...]]] = [
+        ("passes", *(side.compile_steps.passes_s for side in sides)),
+        ("code of kernels", *(side.compile_steps.code_s for side in sides)),
+        ("before and after these", *map(_remaining_s, sides)),
+    ]
+    for is_code, name in steps[:top]:
+        words = f"code of {name or 'all kernels'}" if is_code else name
+        rows.append((words, *(spent.get((is_code, name)) for spent in (ours, theirs))))
+    table = Table(
+        columns=(
+            Column("step", is_flexible=True),
+            *(Column(side.jaxlib, is_number=True) for side in sides),
+        ),
+        rows=tuple(
+            (words, *("-" if value is None else duration(value * 1e6) for value in values))
+            for words, *values in rows
+        ),
+        noun="step",
+        hidden=len(steps) - len(steps[:top]),
+    )
+    summary = spans("by the times of the files in both dumps")
+    return Section(title="Where the time to compile went", summary=summary, blocks=(table,))
+
+
+def _remaining_s(side: Side) -> float | None:
+    if side.compile_s is None:
+        return None
+    return max(side.compile_s - side.compile_steps.passes_s - side.compile_steps.code_s, 0.0)
 
 
 def _arrow(before: Any, after: Any, text: Callable[[Any], str]) -> str:

@@ -22,6 +22,7 @@ from fusionscope.findings.memory.savings import RefusedPairs
 from fusionscope.history.outcomes import TOGETHER, Outcome
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.upgrade.below import swap_loops
+from fusionscope.upgrade.compile_steps import CompileSteps, compile_steps
 from fusionscope.upgrade.strides import strided_bytes
 from fusionscope.versions.context import read_gpu, read_target
 
@@ -74,6 +75,7 @@ class Side(Facts, frozen=True, kw_only=True):
     peak_bytes: the most memory that is alive at once; null if the dump does not show it
     compile_s: seconds to compile it and dump its stages, the shorter of two times if they seemed
         to differ, the limit if it took longer; null if it did not finish
+    compile_steps: where these seconds went
     problem: why the compiler did not finish; empty if it did
     runs_us: the shortest of some runs in microseconds, less that of a call that does nothing, for
         each round of measuring; empty if it was not run
@@ -91,6 +93,7 @@ class Side(Facts, frozen=True, kw_only=True):
     time_us: float | None
     peak_bytes: int | None
     compile_s: float | None
+    compile_steps: CompileSteps
     problem: str
     runs_us: tuple[float, ...] = ()
     run_problem: str = ""
@@ -111,8 +114,9 @@ class Side(Facts, frozen=True, kw_only=True):
 
     def at_least(self, again: Side) -> Side:
         """Return it with the shorter time of two compilations."""
-        times = [side.compile_s for side in (self, again) if side.compile_s is not None]
-        return replace(self, compile_s=min(times, default=None))
+        sides = [side for side in (self, again) if side.compile_s is not None]
+        faster = min(sides, key=lambda side: side.compile_s or 0.0, default=self)
+        return replace(self, compile_s=faster.compile_s, compile_steps=faster.compile_steps)
 
 
 class Change(Facts, frozen=True):
@@ -153,6 +157,7 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
         time_us=figures.time_us,
         peak_bytes=memory.peak_bytes if memory is not None else None,
         compile_s=limit_s if captured.problem.startswith(LATE) else captured.compile_s,
+        compile_steps=compile_steps(module),
         problem=captured.problem,
         packages={
             name: version

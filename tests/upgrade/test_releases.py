@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +29,7 @@ from fusionscope.upgrade.figures import (
     Verdict,
     compare_figures,
     judge,
+    module_of,
     overall,
     side_of,
 )
@@ -533,6 +536,81 @@ def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {"jaxlib==0.10.1", "jax-cuda12-plugin==0.10.1"} <= set(commands[1])
     with pytest.raises(UnusableInput, match="no packages are known for rocm"):
         find_python("0.10.1", Target("mi300x", "rocm"))
+
+
+def timed_dump(folder: Path, seconds_of_code: dict[str, float]) -> Side:
+    """Return a program whose stages were written a second after each other, and then its code."""
+    shutil.copytree(DUMPS / "cpu/softmax", folder)
+    stages = module_of(folder).stages
+    for second, stage in enumerate(stages):
+        os.utime(stage.file.path, (second, second))
+    prefix = f"module_{module_of(folder).number:04}.{module_of(folder).name}."
+    for name, seconds in seconds_of_code.items():
+        file = folder / f"{prefix}{name}"
+        file.write_text("define void @copy_fusion() {\n}\n")
+        time_ns = int((len(stages) - 1 + seconds) * 1e9)
+        os.utime(file, ns=(time_ns, time_ns))
+    return side(folder)
+
+
+def test_where_the_time_to_compile_went(tmp_path: Path) -> None:
+    # Names as compilers of several releases write them: MLIR first, LLVM later, two threads.
+    seconds_of_code = {
+        "add_fusion_kernel_module-pre-optimization.mlir": 1.0,
+        "__compute_module_add_fusion.1-pre-optimization.mlir": 1.25,
+        "add_fusion_kernel_module-post-lowering.mlir": 1.5,
+        "dot.3_elemental_kernel_module.ir-no-opt.ll": 3.0,
+        "add_fusion_kernel_module.ir-no-opt.ll": 4.0,
+        "dot.3_elemental_kernel_module.ir-with-opt.ll": 5.0,
+        "add_fusion_kernel_module.ir-with-opt.ll": 5.5,
+        "obj-file.add_fusion_kernel_module.o": 6.0,
+        "obj-file.dot.3_elemental_kernel_module.o": 7.0,
+        "2.ir-no-opt.ll": 8.0,  # numbered on GPUs; the entry names the kernel
+        "3.ir-with-opt.ll": 9.0,
+        "ir-no-opt.ll": 10.0,  # of all kernels in older releases
+        "ir-with-opt.ll": 12.0,
+        "debug_options": 20.0,
+    }
+    compiled = timed_dump(tmp_path / "dump", seconds_of_code)
+    steps = compiled.compile_steps
+    passes = {step.step: step.seconds for step in steps.steps if not step.is_code}
+    assert steps.passes_s == sum(passes.values()) == len(module_of(tmp_path / "dump").stages) - 1
+    assert passes["fusion"] == 1.0
+    assert steps.code_s == 12.0
+    code = {step.step: step.seconds for step in steps.steps if step.is_code}
+    assert code == {
+        "add_fusion": 0.5 + 2.0,
+        "add_fusion.1": 0.25,
+        "dot.3": 4.0,
+        "copy_fusion": 1.0,
+        "": 2.0,
+    }
+
+
+def test_the_steps_of_a_slower_compilation_are_listed(tmp_path: Path) -> None:
+    codes = ({"obj-file.a.o": 1, "obj-file.b.o": 2}, {"obj-file.a.o": 1, "obj-file.b.o": 9})
+    fast, slow = (
+        replace(timed_dump(tmp_path / str(seconds), code), compile_s=float(seconds))
+        for seconds, code in zip((20, 50), codes, strict=True)
+    )
+    for sides in ((fast, slow), (slow, fast)):
+        result = compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax")
+        before, after = sides
+        sections = sections_of(replace(result, before=before, after=after), 5)
+        tables = [s.blocks[0] for s in sections if s.title == "Where the time to compile went"]
+        (table,) = tables
+        assert isinstance(table, Table)
+        order = 1 if before is fast else -1
+        values = {name: tuple(texts[::order]) for name, *texts in table.rows}
+        stages = len(module_of(tmp_path / "20").stages) - 1
+        assert values == {
+            "passes": (f"{stages:g} s",) * 2,
+            "code of kernels": ("2 s", "9 s"),
+            "before and after these": (f"{18 - stages:g} s", f"{41 - stages:g} s"),
+            "code of b": ("1 s", "8 s"),
+        }
+    same = sections_of(compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax"), 5)
+    assert not [section for section in same if section.title.startswith("Where the time to")]
 
 
 def test_a_python_without_a_wheel_is_replaced(
