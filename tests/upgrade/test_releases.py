@@ -591,7 +591,7 @@ def test_the_steps_of_a_slower_compilation_are_listed(tmp_path: Path) -> None:
     codes = ({"obj-file.a.o": 1, "obj-file.b.o": 2}, {"obj-file.a.o": 1, "obj-file.b.o": 9})
     fast, slow = (
         replace(timed_dump(tmp_path / str(seconds), code), compile_s=float(seconds))
-        for seconds, code in zip((20, 50), codes, strict=True)
+        for seconds, code in zip((40, 100), codes, strict=True)
     )
     for sides in ((fast, slow), (slow, fast)):
         result = compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax")
@@ -602,11 +602,11 @@ def test_the_steps_of_a_slower_compilation_are_listed(tmp_path: Path) -> None:
         assert isinstance(table, Table)
         order = 1 if before is fast else -1
         values = {name: tuple(texts[::order]) for name, *texts in table.rows}
-        stages = len(module_of(tmp_path / "20").stages) - 1
+        stages = len(module_of(tmp_path / "40").stages) - 1
         assert values == {
             "passes": (f"{stages:g} s",) * 2,
             "code of kernels": ("2 s", "9 s"),
-            "before and after these": (f"{18 - stages:g} s", f"{41 - stages:g} s"),
+            "before and after these": (f"{38 - stages:g} s", f"{91 - stages:g} s"),
             "code of b": ("1 s", "8 s"),
         }
     same = sections_of(compared(DUMPS / "cpu/softmax", DUMPS / "cpu/softmax"), 5)
