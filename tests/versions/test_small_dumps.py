@@ -162,11 +162,21 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize(("name", "is_joined"), [("gpu-0.5.3", True), ("gpu-0.6.2", False)])
-def test_a_looped_transpose_joins_a_reduction_until_0_5(name, is_joined):
+@pytest.mark.parametrize(("name", "is_joined"), [("gpu-0.6.2", True), ("gpu-0.7.2", False)])
+def test_a_looped_transpose_joins_a_reduction_until_0_6(name, is_joined):
     book = load_compiler(name).find("multi_output_fusion").book
     decisions = replay_pass(book, name, parse(LOOPED_TRANSPOSE)).decisions
     assert any(decision.fusion for decision in decisions) == is_joined
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("gpu-0.6.2", "MOF-fusion of"), ("gpu-0.7.2", "multi-output fusion of")]
+)
+def test_a_tiled_transpose_and_a_reduction_are_refused_in_the_words_of_the_version(name, message):
+    book = load_compiler(name).find("multi_output_fusion").book
+    tiled = LOOPED_TRANSPOSE.replace("1024,4]", "64,64]").replace("4,1024]", "64,64]")
+    decisions = replay_pass(book, name, parse(tiled)).decisions
+    assert any(message in str(decision) for decision in decisions)
 
 
 UNTILEABLE = """

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionscope.gpu.transposes import unpacked_transpose
-from fusionscope.passes.gpu.multi_output_fusion.rules import GPU_MULTI_OUTPUT, Heroes
 from fusionscope.versions.jaxlib_0_6_2 import gpu as newer
 from fusionscope.versions.jaxlib_0_7_2.gpu import GPU_0_7_2
 
@@ -26,10 +25,6 @@ GPU_0_5_3 = replace(
     has_triton_outputs=False,
 )
 
-GPU_MULTI_OUTPUT_0_5_3 = GPU_MULTI_OUTPUT.renamed("gpu-multi-output-0.5.3").with_rule(
-    Heroes(looped_transposes=1)
-)
-
 _NORMALIZATION = newer.COMPILER.pipelines["hlo_normalization"]
 _FIRST = _NORMALIZATION.index("transpose-dimension-grouper")
 _PIPELINES = {
@@ -39,4 +34,4 @@ _PIPELINES = {
 
 COMPILER = replace(
     newer.COMPILER, name="gpu-0.5.3", release="0.5.3", pipelines=_PIPELINES, gpu=GPU_0_5_3
-).with_books(GPU_MULTI_OUTPUT_0_5_3)
+)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fusionscope.passes.fusion_pass import passes_of
 from fusionscope.passes.gpu.block_level.rules import GPU_BLOCK_LEVEL, BlockLevelTransposeWorth
 from fusionscope.passes.gpu.gemm_fusion.rules_v1 import OrderedPower
+from fusionscope.passes.gpu.multi_output_fusion.rules import GPU_MULTI_OUTPUT, Heroes
 from fusionscope.passes.gpu_legacy.horizontal_fusion.rules import (
     HORIZONTAL_INPUT,
     HORIZONTAL_LOOP,
@@ -38,6 +39,10 @@ GPU_BLOCK_LEVEL_0_6_2 = GPU_BLOCK_LEVEL.renamed("gpu-block-level-0.6.2").with_ru
     BlockLevelTransposeWorth()
 )
 
+GPU_MULTI_OUTPUT_0_6_2 = GPU_MULTI_OUTPUT.renamed("gpu-multi-output-0.6.2").with_rule(
+    Heroes(looped_transposes=1)
+)
+
 _PIPELINES: dict[str, tuple[str, ...]] = {
     **newer.COMPILER.pipelines,
     "horizontal_fusion": ("horizontal_loop_fusion", "horizontal_input_fusion", "cse", "dce"),
@@ -54,4 +59,4 @@ COMPILER = replace(
     release="0.6.2",
     passes=newer.COMPILER.passes + passes_of((HORIZONTAL_LOOP_0_6_2, HORIZONTAL_INPUT_0_6_2)),
     pipelines=_PIPELINES,
-).with_books(GPU_GEMM_V1_0_6_2, GPU_BLOCK_LEVEL_0_6_2)
+).with_books(GPU_GEMM_V1_0_6_2, GPU_BLOCK_LEVEL_0_6_2, GPU_MULTI_OUTPUT_0_6_2)

@@ -368,7 +368,8 @@ class Heroes(OutputPairRule):
                     "multi-output fusion of a nested transpose with an unnested hero op"
                 )
             if first.tiled and second.reduction:
-                return self.refuse("multi-output fusion of a transpose and a reduction")
+                fusion = "MOF-fusion" if self.looped_transposes else "multi-output fusion"
+                return self.refuse(f"{fusion} of a transpose and a reduction")
         return None
 
     def looks_at(
