@@ -324,16 +324,16 @@ def merges(tokens):
     """Byte pairs merged, the most frequent first (Sennrich et al. 2016)."""
 
     def merge(state):
-        tokens, count, number = state
+        tokens, _, number = state
         pairs = tokens[:-1] * 512 + tokens[1:]
         ordered = jnp.sort(pairs)
         starts = jnp.searchsorted(ordered, ordered)
-        most = ordered[jnp.argmax(jnp.arange(ordered.size) - starts)]
-        matches = jnp.append(pairs == most, False)
+        peak = ordered[jnp.argmax(jnp.arange(ordered.size) - starts)]
+        matches = jnp.append(pairs == peak, False)
         merged = jnp.where(matches, 256 + number, tokens)
-        kept = ~jnp.roll(matches, 1)
-        places = jnp.where(kept, jnp.cumsum(kept) - 1, tokens.size)
-        return jnp.zeros_like(tokens).at[places].set(merged, mode="drop"), kept.sum(), number + 1
+        remaining = ~jnp.roll(matches, 1)
+        places = jnp.where(remaining, jnp.cumsum(remaining) - 1, tokens.size)
+        return jnp.zeros_like(tokens).at[places].set(merged, mode="drop"), remaining.sum(), number + 1
 
     return lax.while_loop(lambda state: state[2] < 20, merge, (tokens, tokens.size, 0))
 
@@ -384,10 +384,10 @@ def pooled_windows(image, kernel):
     image = image * lax.rsqrt(
         2 + lax.reduce_window(image**2, 0.0, lax.add, (1, 1, 1, 5), (1, 1, 1, 1), "SAME")
     )
-    most = lax.reduce_window(
+    peak = lax.reduce_window(
         image, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0))
     )
-    mean = lax.reduce_window(most, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+    mean = lax.reduce_window(peak, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
     return jnp.tanh(mean @ kernel)
 
 
