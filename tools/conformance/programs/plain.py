@@ -289,8 +289,8 @@ def outliers(x, kernel, scales):
         rounded, kernel, (((1,), (0,)), ((), ())), preferred_element_type="int32"
     )
     weights = kernel.astype("bfloat16") * scales.astype("bfloat16")
-    rest = jnp.where(large, x, 0) @ weights
-    return (product.astype("float32") * largest * scales).astype("bfloat16") + rest
+    precise = jnp.where(large, x, 0) @ weights
+    return (product.astype("float32") * largest * scales).astype("bfloat16") + precise
 
 
 def orthogonal(weights, gradients, momentum):
@@ -333,7 +333,11 @@ def merges(tokens):
         merged = jnp.where(matches, 256 + number, tokens)
         remaining = ~jnp.roll(matches, 1)
         places = jnp.where(remaining, jnp.cumsum(remaining) - 1, tokens.size)
-        return jnp.zeros_like(tokens).at[places].set(merged, mode="drop"), remaining.sum(), number + 1
+        return (
+            jnp.zeros_like(tokens).at[places].set(merged, mode="drop"),
+            remaining.sum(),
+            number + 1,
+        )
 
     return lax.while_loop(lambda state: state[2] < 20, merge, (tokens, tokens.size, 0))
 
