@@ -715,7 +715,7 @@ def _compile_module(
     import jax
 
     if jax.__version_info__ < (0, 5):
-        raise Unusable(f"jax {jax.__version__} can only compile functions here, 0.10 modules too")
+        raise Unusable(f"jax {jax.__version__} can only compile functions here, 0.5 modules too")
     from jax._src.interpreters import mlir
 
     data = Path(program["file"]).read_bytes()
@@ -827,23 +827,31 @@ def compile_module(
     that a plugin cannot receive, or the compiler refuses a flag.
     """
     from jax._src import compiler
-    from jaxlib import _jax
 
+    runtime = hook.runtime()
     option_values = {name: _BOOLEANS.get(value, value) for name, value in (options or {}).items()}
     compile_options = compiler.get_compile_options(
         1, len(places), env_options_overrides=option_values
     )
     if flags:
-        compile_options = _jax.CompileOptions.ParseFromString(_options(tuple(flags), len(places)))
-    client, devices = places[0].client, _jax.DeviceList(tuple(places))
-    compile_for = client.compile_and_load if device["is_here"] else client.compile
+        compile_options = runtime.CompileOptions.ParseFromString(
+            _options(tuple(flags), len(places))
+        )
+    client, devices = places[0].client, runtime.DeviceList(tuple(places))
+    compile_for = client.compile
+    if device["is_here"] and hasattr(client, "compile_and_load"):  # since jaxlib 0.6
+        compile_for = client.compile_and_load
     try:
         try:
             return compile_for(module, devices, compile_options)
-        except TypeError:  # jaxlib 0.6 and 0.7 take bytes
+        except TypeError:  # jaxlib 0.6 and 0.7 take bytes, and earlier ones no devices
             from jax._src.interpreters import mlir
 
-            return compile_for(mlir.module_to_bytecode(module), devices, compile_options)
+            data = mlir.module_to_bytecode(module)
+            try:
+                return compile_for(data, devices, compile_options)
+            except TypeError:
+                return compile_for(data, compile_options)
     except Exception as error:
         if match := _ILLEGAL.search(str(error)):
             raise Unusable(
@@ -855,7 +863,6 @@ def compile_module(
 def parse_module(data: bytes, kind: str) -> Any:
     """Return StableHLO, or HLO as text or proto, as a module that the compiler accepts."""
     from jax._src.lib.mlir import ir
-    from jaxlib import _jax
 
     if kind == "stablehlo":
         module = ir.Module.parse(data)
@@ -866,11 +873,19 @@ def parse_module(data: bytes, kind: str) -> Any:
         data = hook.serialized(text)
     else:
         text = hook.read_module(data).to_string()
-    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(data))
+    module = ir.Module.parse(_stablehlo(data))
     _drop_empty_tilings(module)
     _join_broadcasts(module)
     _keep_layouts(module, text)
     return module
+
+
+def _stablehlo(data: bytes) -> Any:
+    """Return StableHLO of HLO as a proto."""
+    runtime = hook.runtime()
+    if hasattr(runtime.mlir, "hlo_to_stablehlo"):  # since jaxlib 0.5.4
+        return runtime.mlir.hlo_to_stablehlo(data)
+    return runtime.mlir.xla_computation_to_mlir_module(runtime.XlaComputation(data))
 
 
 def entry_layouts(text: str) -> tuple[list[str], list[str]]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 Transform = Callable[[bytes], bytes | None]
@@ -95,11 +97,18 @@ def replace_module(name: str, text: str) -> Transform:
 
 def bindings() -> Any:
     """Return the part of jaxlib that reads and writes HLO."""
-    try:
-        from jaxlib import _hlo
-    except ImportError:
-        from jaxlib import _jax as _hlo  # as in 0.10.0
-    return _hlo
+    return _part("_hlo", "_jax", "xla_extension")  # since 0.10.1, since 0.6.0, and before
+
+
+def runtime() -> Any:
+    """Return the part of jaxlib that compiles."""
+    return _part("_jax", "xla_extension")
+
+
+def _part(*names: str) -> Any:
+    """Return the first part of jaxlib that there is."""
+    name = next(name for name in names if find_spec(f"jaxlib.{name}"))
+    return import_module(f"jaxlib.{name}")
 
 
 def is_there() -> bool:

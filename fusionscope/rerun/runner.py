@@ -358,13 +358,15 @@ class Executable:
 def _with_layout(array: Any, layout: str, place: Any) -> Any:
     """Return an array with its dimensions in this order, as ``child.entry_layouts`` writes it."""
     import jax
-    from jax.experimental.layout import Format, Layout
+    from jax.experimental import layout as layouts
     from jax.sharding import SingleDeviceSharding
 
     if not layout.startswith("{"):
         return array
     order = tuple(map(int, reversed(layout.strip("{}").split(","))))
-    return jax.device_put(array, Format(Layout(order), SingleDeviceSharding(place)))
+    format_class = getattr(layouts, "Format", layouts.Layout)  # since jax 0.6
+    layout_class = getattr(layouts, "DeviceLocalLayout", layouts.Layout)  # up to jax 0.6
+    return jax.device_put(array, format_class(layout_class(order), SingleDeviceSharding(place)))
 
 
 def _find_inputs(text: str, request: dict[str, Any], seed: int) -> list[Any]:

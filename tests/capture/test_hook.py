@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fusionscope import UnusableInput
-from fusionscope.capture import child
+from fusionscope.capture import child, hook
 from fusionscope.capture.capture import capture
 from fusionscope.capture.hook import find_problem, hooked, read_module
 from fusionscope.capture.targets import read_program, read_target
@@ -35,6 +36,34 @@ def compiled(text: str, flags: Sequence[str] = ()) -> Any:
     with mlir.make_ir_context():
         module = child.parse_module(text.encode(), "hlo")
         return child.compile_module(module, CPU, [place], flags=flags)
+
+
+def test_bindings_of_earlier_releases_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"jaxlib.xla_extension"}
+    monkeypatch.setattr(hook, "find_spec", lambda name: name if name in parts else None)
+    monkeypatch.setattr(hook, "import_module", str)
+    assert (hook.bindings(), hook.runtime()) == ("jaxlib.xla_extension",) * 2
+    parts |= {"jaxlib._hlo", "jaxlib._jax"}
+    assert (hook.bindings(), hook.runtime()) == ("jaxlib._hlo", "jaxlib._jax")
+
+
+def test_a_client_of_jaxlib_0_5_takes_bytes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jax._src.interpreters import mlir
+
+    class Client:
+        def compile(self, module: bytes, options: object) -> tuple[bytes, object]:
+            if not isinstance(module, bytes):
+                raise TypeError
+            return module, options
+
+    mlir_of_05 = SimpleNamespace(xla_computation_to_mlir_module=lambda computation: computation)
+    runtime = SimpleNamespace(mlir=mlir_of_05, XlaComputation=bytes.decode, DeviceList=tuple)
+    monkeypatch.setattr(child.hook, "runtime", lambda: runtime)
+    assert child._stablehlo(b"module {}") == "module {}"
+    with mlir.make_ir_context():
+        module = child.parse_module(b"module {}", "stablehlo")
+        data, _ = child.compile_module(module, CPU, [SimpleNamespace(client=Client())])
+    assert data == mlir.module_to_bytecode(module)
 
 
 def found(compile_text: Callable[[str], Any]) -> str:
