@@ -20,6 +20,7 @@ from fusionscope.cli.progress import show_progress
 from fusionscope.facts.pair_names import read_pair
 
 _FIGURES = (
+    "failures",
     "measured-time",
     "swaps",
     "strided-writes",

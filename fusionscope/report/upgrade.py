@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fusionscope.report.difference import module_sections, pass_of
-from fusionscope.upgrade.figures import Figure, Verdict, judge
+from fusionscope.upgrade.figures import Figure, Verdict, differing, is_uncertain, judge
 from fusionscope.upgrade.place import Where, is_same_program
 from fusionscope.words.section import (
     Column,
@@ -26,7 +27,7 @@ from fusionscope.words.section import (
 from fusionscope.words.text import duration, percent_change, plural, size
 
 if TYPE_CHECKING:
-    from fusionscope.upgrade.figures import Change, Side
+    from fusionscope.upgrade.figures import Side
     from fusionscope.upgrade.makers import MakerChange
     from fusionscope.upgrade.remedies import Remedy
     from fusionscope.upgrade.upgrade import Upgrade
@@ -106,6 +107,13 @@ def _verdict(upgrade: Upgrade, is_nominal: bool) -> Section:
         Column("verdict"),
     )
     notes = [_place(upgrade), *_unfinished((before, after))]
+    if is_uncertain(before, after):
+        rounds = " and ".join(
+            f"{_text(Figure.MEASURED_TIME, min(side.runs_us))} to "
+            f"{_text(Figure.MEASURED_TIME, max(side.runs_us))}"
+            for side in (before, after)
+        )
+        notes.append(f"the measured rounds overlap ({rounds}): on a quiet machine they may differ")
     return Section(
         title=f"{_headline(upgrade)}: {upgrade.program} for {upgrade.device}, jaxlib "
         f"{before.jaxlib} → {after.jaxlib}",
@@ -158,7 +166,7 @@ def _text(figure: Figure, value: float | None) -> str:
             return duration(value)
         case Figure.COMPILE_TIME:
             return duration(value * 1e6)
-        case Figure.LAUNCHES | Figure.SWAPS:
+        case Figure.LAUNCHES | Figure.SWAPS | Figure.FAILURES:
             return f"{value:,}"
     return size(int(value))
 
@@ -271,7 +279,11 @@ def _arrow(before: Any, after: Any, text: Callable[[Any], str]) -> str:
 def _remedies(upgrade: Upgrade, top: int | None) -> Section:
     counts = (upgrade.flags_tried, "flag"), (upgrade.edits_tried, "edit")
     compiled = " and ".join(plural(count, noun) for count, noun in counts if count)
-    entries = [_remedy(rank, remedy) for rank, remedy in enumerate(upgrade.remedies[:top], 1)]
+    decisive = next(differing(upgrade.changes)).figure
+    entries = [
+        _remedy(rank, remedy, decisive, upgrade.device == "cpu")
+        for rank, remedy in enumerate(upgrade.remedies[:top], 1)
+    ]
     notes = [f"{upgrade.pin} is {'the last before' if upgrade.boundary else 'as before'}"]
     if compiled and not entries:
         notes.append(f"none of {compiled} that were compiled")
@@ -283,19 +295,17 @@ def _remedies(upgrade: Upgrade, top: int | None) -> Section:
     )
 
 
-def _remedy(rank: int, remedy: Remedy) -> Entry:
-    left = ", ".join(filter(None, map(_left, remedy.changes))) or "no figure differs any more"
-    words = [f"{'wholly' if remedy.is_whole else 'in part'}: {left}"]
+def _remedy(rank: int, remedy: Remedy, decisive: Figure, is_nominal: bool) -> Entry:
+    """Describe a remedy by the ``decisive`` figure, and those that still differ."""
+    figures = ", ".join(
+        f"{_name(change.figure, is_nominal)} "
+        + _arrow(change.before, change.after, partial(_text, change.figure))
+        for change in remedy.changes
+        if change.figure is decisive or change.verdict is not Verdict.SAME
+    )
+    words = [f"{'wholly' if remedy.is_whole else 'in part'}: {figures}"]
     if remedy.recipe:
         words.append(f"{remedy.title} ({', '.join(remedy.sources) or 'no line known'})")
         words.append(f"fusionscope recipes {remedy.recipe.partition(',')[0]}")
     name = remedy.flag or remedy.recipe
     return Entry(label=f"{rank}.", name=strong(name), lines=tuple(map(line, words)))
-
-
-def _left(change: Change) -> str:
-    """Return what a figure still differs by."""
-    if change.verdict is Verdict.SAME or change.before is None or change.after is None:
-        return ""
-    before, after = (_text(change.figure, value) for value in (change.before, change.after))
-    return f"{change.figure} {before} → {after}"

@@ -36,6 +36,7 @@ class Verdict(StrEnum):
 class Figure(StrEnum):
     """A figure of a compiled program. The first that differs decides the verdict."""
 
+    FAILURES = "failures"  # the compiler or the program crashes on a CPU
     MEASURED_TIME = "measured-time"
     SWAPS = "swaps"  # compare-and-swap loops in kernels; estimated times know none of these two
     STRIDED_WRITES = "strided-writes"  # of scatters
@@ -65,6 +66,8 @@ class Side(Facts, frozen=True, kw_only=True):
     jaxlib: the release
     python: the interpreter that compiled it
     dump: the folder of its dump
+    failures: 1 if the compiler or the program crashes on a CPU, 0 if not; null for other devices,
+        whose compilers may end because there is no card
     swaps: compare-and-swap loops in the code of its kernels, which take many times as long as an
         atomic operation where many threads write one element; null if there is no code
     launches: launches in a run
@@ -88,6 +91,7 @@ class Side(Facts, frozen=True, kw_only=True):
     dump: Path
     launches: int
     bytes_moved: int
+    failures: int | None = None
     swaps: int | None = None
     strided_bytes: int | None = None
     time_us: float | None
@@ -101,6 +105,7 @@ class Side(Facts, frozen=True, kw_only=True):
 
     def figure(self, figure: Figure) -> float | None:
         values = (
+            self.failures,
             min(self.runs_us, default=None),
             self.swaps,
             self.strided_bytes,
@@ -122,8 +127,8 @@ class Side(Facts, frozen=True, kw_only=True):
 class Change(Facts, frozen=True):
     """A figure of both sides.
 
-    figure: ``measured-time``, ``swaps``, ``strided-writes``, ``time``, ``bytes``, ``launches``,
-        ``peak`` or ``compile-time``
+    figure: ``failures``, ``measured-time``, ``swaps``, ``strided-writes``, ``time``, ``bytes``,
+        ``launches``, ``peak`` or ``compile-time``
     before: with the first release; null if it is unknown
     after: with the second release; null if it is unknown
     verdict: ``same``, ``better`` or ``worse``
@@ -139,7 +144,7 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
     """Return the figures of a dump that the interpreter ``python`` made in at most ``limit_s``
     seconds. Raises ``UnusableInput`` if it cannot be read.
     """
-    module = module_of(captured.directory)
+    module, is_late = module_of(captured.directory), captured.problem.startswith(LATE)
     final, gpu = module.read(module.last), read_gpu(module)
     figures = count_figures(final, module.backend, read_target(module))
     try:
@@ -152,11 +157,12 @@ def side_of(captured: Captured, python: str, limit_s: float) -> Side:
         dump=captured.directory,
         launches=figures.launches,
         bytes_moved=figures.bytes_moved,
+        failures=int(captured.problem != "" and not is_late) if module.backend == "cpu" else None,
         swaps=swap_loops(captured.directory) if module.backend == "gpu" else None,
         strided_bytes=strided_bytes(final) if module.backend == "gpu" else None,
         time_us=figures.time_us,
         peak_bytes=memory.peak_bytes if memory is not None else None,
-        compile_s=limit_s if captured.problem.startswith(LATE) else captured.compile_s,
+        compile_s=limit_s if is_late else captured.compile_s,
         compile_steps=compile_steps(module),
         problem=captured.problem,
         packages={
@@ -187,19 +193,35 @@ def judge(figure: Figure, before: Side, after: Side) -> Verdict:
     least, most = sorted((old, new))
     is_same = most <= least * (1 + _SHARE)
     if figure is Figure.MEASURED_TIME:
-        fast, slow = sorted((before.runs_us, after.runs_us), key=min)
-        is_same = quantiles(fast, n=4)[2] >= min(slow) or most < max(
-            least * _MEASURED_TIMES, least + _MEASURED_US
-        )
+        is_same = _are_alike(least, most) or _overlap(before, after)
     elif figure is Figure.STRIDED_WRITES:
         is_same = most - least <= _STRIDED_SHARE * max(before.bytes_moved, after.bytes_moved)
-    elif figure in (Figure.LAUNCHES, Figure.SWAPS):
+    elif figure in (Figure.LAUNCHES, Figure.SWAPS, Figure.FAILURES):
         is_same = least == most
     elif figure is Figure.COMPILE_TIME:
         is_same = most < least * _COMPILE_TIMES or most < least + _COMPILE_S
     if is_same:
         return Verdict.SAME
     return Verdict.WORSE if new > old else Verdict.BETTER
+
+
+def is_uncertain(before: Side, after: Side) -> bool:
+    """Return whether the shortest runs differ by enough, and the rounds of both overlap: the
+    machine is busy.
+    """
+    if not before.runs_us or not after.runs_us:
+        return False
+    least, most = sorted(map(min, (before.runs_us, after.runs_us)))
+    return not _are_alike(least, most) and _overlap(before, after)
+
+
+def _are_alike(least: float, most: float) -> bool:
+    return most < max(least * _MEASURED_TIMES, least + _MEASURED_US)
+
+
+def _overlap(before: Side, after: Side) -> bool:
+    fast, slow = sorted((before.runs_us, after.runs_us), key=min)
+    return quantiles(fast, n=4)[2] >= min(slow)
 
 
 def overall(changes: tuple[Change, ...]) -> Verdict:

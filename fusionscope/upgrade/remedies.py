@@ -24,14 +24,18 @@ from fusionscope.upgrade.figures import (
     Side,
     Verdict,
     compare_figures,
+    differing,
     judge,
     module_of,
     overall,
 )
 from fusionscope.upgrade.measured import measure
-from fusionscope.upgrade.trial import Trial
+from fusionscope.upgrade.trial import Trial, with_less_time
 
 _OF_RUNS = frozenset(Figure) - {Figure.COMPILE_TIME}
+# What turns HLO into code and runs it on a CPU: xla/debug_options_flags.cc. The runtime without
+# thunks left with 0.7.0.
+_BELOW = ("--xla_cpu_use_thunk_runtime=false", "--xla_cpu_use_fusion_emitters=false")
 
 
 class Remedy(Facts, frozen=True, kw_only=True):
@@ -41,7 +45,8 @@ class Remedy(Facts, frozen=True, kw_only=True):
     recipe: the edit, in the notation of ``rerun --recipe``; empty for a flag
     title: what the edit does; empty for a flag
     sources: the user's lines that it changes
-    is_whole: whether no figure but the time to compile is worse than with the first release
+    is_whole: whether the figure that decides the verdict is known with it, and neither that nor
+        another but the time to compile is worse than with the first release
     changes: the figures of the first release, and of the second with the flag or the edit
     """
 
@@ -57,18 +62,27 @@ def try_changes(
     trial: Trial,
     sides: tuple[Side, Side],
     difference: Difference,
+    is_below: bool,
     most: int,
     progress: Progress,
 ) -> tuple[tuple[Remedy, ...], int, int]:
     """Return the flags and edits that help, the best first, and how many of both were compiled: at
-    most ``most`` of each.
+    most ``most`` of each. ``is_below`` says that the difference is below HLO.
     """
-    flags = list(dict.fromkeys(_flags(difference, sides[1])))[:most]
+    decisive = _decisive(*sides)
+    makes_code = is_below or decisive is Figure.COMPILE_TIME
+    flags = [*_BELOW] if makes_code and trial.target.platform == "cpu" else []
+    flags = list(dict.fromkeys((*flags, *_flags(difference, sides[1]))))[:most]
     with_flags = list(_try_flags(trial, sides, flags, progress))
     edits = list(_edits(trial, sides[1], progress))[:most]
     with_edits = list(_try_edits(trial, sides, edits, progress))
     remedies = [*with_flags, *with_edits]
-    remedies.sort(key=lambda attempt: (not attempt[1].is_whole, attempt[0].time_us or 0.0))
+
+    def order(attempt: tuple[Side, Remedy]) -> tuple[bool, bool, float]:
+        value = attempt[0].figure(decisive)
+        return not attempt[1].is_whole, value is None, value or 0.0
+
+    remedies.sort(key=order)
     return tuple(remedy for _, remedy in remedies), len(flags), len(edits)
 
 
@@ -76,6 +90,7 @@ def _try_flags(
     trial: Trial, sides: tuple[Side, Side], flags: Sequence[str], progress: Progress
 ) -> Iterator[tuple[Side, Remedy]]:
     is_slower = judge(Figure.MEASURED_TIME, *sides) is Verdict.WORSE
+    trial = with_less_time(trial, sides)
     for number, (flag, _) in enumerate(each_of(flags, lambda flag: f"trying {flag}", progress), 1):
         try:
             side = trial.compile(sides[1].python, f"flag-{number}", [flag])
@@ -83,8 +98,8 @@ def _try_flags(
             continue
         if is_slower:
             (side,) = measure(trial, (side,), [flag])
-        if _is_better(sides[1], side):
-            changes, is_whole = _compared(sides[0], side)
+        if _is_better(sides, side):
+            changes, is_whole = _compared(sides, side)
             yield side, Remedy(flag=flag, is_whole=is_whole, changes=changes)
 
 
@@ -124,8 +139,8 @@ def _try_edits(
             side = _compile(trial, sides[1].python, f"edit-{offer.recipe.id}", program)
         except UnusableInput:
             continue
-        if _is_better(sides[1], side):
-            changes, is_whole = _compared(sides[0], side)
+        if _is_better(sides, side):
+            changes, is_whole = _compared(sides, side)
             yield (
                 side,
                 Remedy(
@@ -144,12 +159,22 @@ def _compile(trial: Trial, python: str, name: str, program: Module) -> Side:
     return replace(trial, program=Program(kind=ProgramKind.HLO, file=file)).compile(python, name)
 
 
-def _compared(before: Side, side: Side) -> tuple[tuple[Change, ...], bool]:
-    """Return the figures beside the first release, and whether none is worse."""
-    changes = compare_figures(before, side)
-    return changes, all(
-        change.verdict is not Verdict.WORSE for change in changes if change.figure in _OF_RUNS
+def _compared(sides: tuple[Side, Side], side: Side) -> tuple[tuple[Change, ...], bool]:
+    """Return the figures beside the first release, and whether none is worse. An edit is not run:
+    where the measured time decides, it is not known to be whole.
+    """
+    changes, decisive = compare_figures(sides[0], side), _decisive(*sides)
+    is_whole = all(
+        change.verdict is not Verdict.WORSE
+        for change in changes
+        if change.figure in {*_OF_RUNS, decisive}
     )
+    return changes, is_whole and side.figure(decisive) is not None
+
+
+def _decisive(before: Side, after: Side) -> Figure:
+    """Return the figure that decides the verdict on two sides, which differ."""
+    return next(differing(compare_figures(before, after))).figure
 
 
 def _flags(difference: Difference, after: Side) -> Iterator[str]:
@@ -176,9 +201,12 @@ def _flags(difference: Difference, after: Side) -> Iterator[str]:
     yield from (item.change for item in candidates)
 
 
-def _is_better(after: Side, side: Side) -> bool:
-    """Return whether the first figure that differs is better, but for the time to compile."""
-    return (
-        overall(tuple(c for c in compare_figures(after, side) if c.figure in _OF_RUNS))
-        is Verdict.BETTER
-    )
+def _is_better(sides: tuple[Side, Side], side: Side) -> bool:
+    """Return whether it compiles, and the first figure that differs from the second release is
+    better. The time to compile counts where it decides the verdict.
+    """
+    if side.problem:  # it did not end within a limit that may be shorter
+        return False
+    figures = {*_OF_RUNS, _decisive(*sides)}
+    changes = (change for change in compare_figures(sides[1], side) if change.figure in figures)
+    return overall(tuple(changes)) is Verdict.BETTER

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from math import sqrt
 from pathlib import Path
 from shutil import rmtree
+
+from msgspec.structs import replace
 
 from fusionscope.capture.capture import CRASHED, capture
 from fusionscope.capture.installation import find_installation
@@ -24,6 +27,7 @@ from fusionscope.upgrade.figures import Figure, Side, Verdict, judge, side_of
 
 _CODE = "--xla_dump_emitter_re=.*"
 _MISSING = re.compile(r"No module named '(\w+)")
+_STARTS_S = 30.0  # to import jax and trace the program
 _TAKES_CODE = (0, 9)  # earlier compilers always dump code, and refuse the flag
 
 
@@ -84,6 +88,21 @@ class Trial(Facts, frozen=True, kw_only=True):
         return side_of(captured, interpreter, self.limit_s)
 
 
+def halfway(before: float, after: float) -> float:
+    """Return the time to compile that is as many times the one as the other is times it."""
+    return sqrt(before * after)
+
+
+def with_less_time(trial: Trial, sides: tuple[Side, Side]) -> Trial:
+    """Return a trial that waits no longer than it takes to tell which of ``sides`` another
+    compilation is like: a compiler that hangs is not waited for again.
+    """
+    before, after = (side.compile_s for side in sides)
+    if before is None or after is None:
+        return trial
+    return replace(trial, limit_s=min(trial.limit_s, halfway(before, after) + _STARTS_S))
+
+
 def compile_both(trial: Trial, pythons: tuple[str, str], progress: Progress) -> tuple[Side, Side]:
     """Compile with both, and again if one seems to take longer: the first compilation with an
     interpreter also reads its libraries.
@@ -94,8 +113,10 @@ def compile_both(trial: Trial, pythons: tuple[str, str], progress: Progress) -> 
     )
     if judge(Figure.COMPILE_TIME, before, after) is not Verdict.SAME:
         progress("compiling again")
-        before = before.at_least(trial.compile(pythons[0], "from-again"))
-        after = after.at_least(trial.compile(pythons[1], "to-again"))
+        before, after = (
+            side if side.problem else side.at_least(trial.compile(python, f"{name}-again"))
+            for side, python, name in zip((before, after), pythons, ("from", "to"), strict=True)
+        )
     return before, after
 
 

@@ -22,7 +22,7 @@ from fusionscope.upgrade.figures import (
     overall,
 )
 from fusionscope.upgrade.makers import MakerChange, compare_makers
-from fusionscope.upgrade.measured import measure
+from fusionscope.upgrade.measured import measure_twice
 from fusionscope.upgrade.place import Where, compare_dumps
 from fusionscope.upgrade.remedies import Remedy, try_changes
 from fusionscope.upgrade.trial import Trial, compile_both
@@ -81,11 +81,7 @@ class Upgrade(Facts, frozen=True, kw_only=True, tag_field="schema", tag="fusions
 
     @property
     def is_below(self) -> bool:
-        verdicts = {change.figure: change.verdict for change in compare_figures(*self.compared)}
-        measured = verdicts[Figure.MEASURED_TIME]
-        return measured is not Verdict.SAME and measured not in (
-            verdicts[figure] for figure in (Figure.TIME, Figure.BYTES, Figure.LAUNCHES)
-        )
+        return _is_below(*self.compared)
 
 
 def upgrade(
@@ -105,9 +101,9 @@ def upgrade(
     follow.
     """
     before, after = compile_both(trial, pythons, progress)
-    if trial.runs:
+    if trial.runs and not (before.problem or after.problem):
         progress("measuring both")
-        before, after = measure(trial, (before, after))
+        before, after = measure_twice(trial, (before, after))
     changes = compare_figures(before, after)
     difference, where, code = compare_dumps(before, after, progress)
     boundary: Boundary | None = None
@@ -123,8 +119,9 @@ def upgrade(
         difference, where, code = compare_dumps(*neighbours, progress)
     makers = compare_makers(*(side.dump for side in neighbours))
     if most and verdict is Verdict.WORSE:
+        is_below = where is Where.BELOW or _is_below(*neighbours)
         remedies, flags_tried, edits_tried = try_changes(
-            trial, (before, after), difference, most, progress
+            trial, (before, after), difference, is_below, most, progress
         )
     last_before = boundary.last_before if boundary is not None else before.jaxlib
     return Upgrade(
@@ -143,6 +140,15 @@ def upgrade(
         flags_tried=flags_tried,
         edits_tried=edits_tried,
         pin=f"jaxlib=={last_before}" if verdict is Verdict.WORSE else "",
+    )
+
+
+def _is_below(before: Side, after: Side) -> bool:
+    """Return whether the measured time differs, and no figure of the HLO does likewise."""
+    verdicts = {change.figure: change.verdict for change in compare_figures(before, after)}
+    measured = verdicts[Figure.MEASURED_TIME]
+    return measured is not Verdict.SAME and measured not in (
+        verdicts[figure] for figure in (Figure.TIME, Figure.BYTES, Figure.LAUNCHES)
     )
 
 

@@ -13,7 +13,7 @@ from fusionscope.upgrade.environments import releases_between
 from fusionscope.upgrade.figures import Figure, Side, Verdict, is_fused, judge
 from fusionscope.upgrade.measured import measure
 from fusionscope.upgrade.place import Where, compare_dumps
-from fusionscope.upgrade.trial import Trial
+from fusionscope.upgrade.trial import Trial, halfway, with_less_time
 
 
 class Boundary(Facts, frozen=True, kw_only=True):
@@ -69,17 +69,27 @@ def walk(
         old, new, value = (end.figure(by) for end in (*beside.get(side.jaxlib, ends), side))
         if old is None or new is None or value is None:
             raise UnusableInput(f"the dump of {side.jaxlib} does not show {by}")
+        if by is Figure.COMPILE_TIME:
+            return (value >= halfway(old, new)) == (new > old)
         return abs(value - new) < abs(value - old)
 
     def compile_with(release: str) -> Side:
         progress(f"compiling with {release}")
-        side = trial.compile(release, release)
         if by is Figure.COMPILE_TIME:
-            side = side.at_least(trial.compile(release, f"{release}-again"))
-        elif by is Figure.MEASURED_TIME:
+            short = with_less_time(trial, ends)
+            side = short.compile(release, release)
+            return (
+                side if side.problem else side.at_least(short.compile(release, f"{release}-again"))
+            )
+        side = trial.compile(release, release)
+        if trial.runs and by in (Figure.FAILURES, Figure.MEASURED_TIME) and not side.problem:
             progress(f"measuring with {release}")
             before, side, after = measure(trial, (ends[0], side, ends[1]))
             beside[side.jaxlib] = before, after
+        if by is not Figure.FAILURES and (side.failures or 0) > max(
+            end.failures or 0 for end in ends
+        ):
+            raise UnusableInput(side.problem or side.run_problem)
         return side
 
     words = "the code of kernels" if by is Where.BELOW else "HLO"

@@ -19,6 +19,7 @@ from fusionscope.hlo import parse
 from fusionscope.passes.overrides import PairPattern
 from fusionscope.report.upgrade import sections_of
 from fusionscope.upgrade import environments, measured
+from fusionscope.upgrade import remedies as remedies_module
 from fusionscope.upgrade import trial as trial_module
 from fusionscope.upgrade import walk as walk_module
 from fusionscope.upgrade.below import CodeChange, compare_code, same_kernels, swap_loops
@@ -28,6 +29,7 @@ from fusionscope.upgrade.figures import (
     Side,
     Verdict,
     compare_figures,
+    is_uncertain,
     judge,
     module_of,
     overall,
@@ -170,7 +172,9 @@ def test_a_measured_time_counts_beyond_its_noise_only() -> None:
         ((2200.0, 2110.0, 2400.0, 2500.0, 2300.0), Verdict.WORSE),
         ((700.0, 710.0, 790.0, 720.0, 705.0), Verdict.BETTER),
     ):
-        assert judge(Figure.MEASURED_TIME, before, replace(before, runs_us=runs)) is verdict
+        after = replace(before, runs_us=runs)
+        assert judge(Figure.MEASURED_TIME, before, after) is verdict
+        assert is_uncertain(before, after) is (runs[1] == 1310.0)
     short, long = (replace(before, runs_us=(time, time)) for time in (4.0, 20.0))
     assert judge(Figure.MEASURED_TIME, short, long) is Verdict.SAME  # what reaches Python
 
@@ -263,6 +267,82 @@ def test_a_compiler_that_does_not_finish_takes_longer() -> None:
     assert judge(Figure.COMPILE_TIME, side(dump), crashed) is Verdict.SAME
 
 
+def test_a_crash_is_worse_where_the_device_is_present() -> None:
+    dump = DUMPS / "cpu/softmax"
+    late, crashed = (
+        side(dump, problem=problem)
+        for problem in ("stopped: it took longer than 60 s", "the process crashed with SIGABRT")
+    )
+    assert judge(Figure.FAILURES, side(dump), late) is Verdict.SAME
+    assert overall(compare_figures(side(dump), crashed)) is Verdict.WORSE
+    assert overall(compare_figures(crashed, side(dump))) is Verdict.BETTER
+    assert overall(compare_figures(crashed, crashed)) is Verdict.SAME
+    absent = DUMPS / "h100/softmax"  # a compiler may need the card in the end
+    crashed = side(absent, problem="memory is not addressable by the device")
+    assert overall(compare_figures(side(absent), crashed)) is Verdict.SAME
+
+
+def test_times_that_differ_are_measured_in_new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = side(DUMPS / "cpu/softmax")
+    times = iter(((100.0, 140.0), (150.0, 100.0)))  # the second release is slower, and then faster
+
+    def run(_: Trial, sides: Sequence[Side]) -> list[Side]:
+        return [
+            replace(end, runs_us=(time,) * 9) for end, time in zip(sides, next(times), strict=True)
+        ]
+
+    monkeypatch.setattr(measured, "measure", run)
+    trial = Trial(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"), target=CPU, folder=Path()
+    )
+    before, after = measured.measure_twice(trial, (stored, stored))
+    assert (len(before.runs_us), len(after.runs_us)) == (18, 18)
+    assert judge(Figure.MEASURED_TIME, before, after) is Verdict.SAME
+
+
+class Hanging(Stored, frozen=True):
+    """Releases that compile in 4 seconds, or hang since 0.3."""
+
+    waits: list[tuple[str, float]]
+
+    def compile(self, python: str, name: str, more: object = ()) -> Side:
+        self.waits.append((name, self.limit_s))
+        hangs = python >= "0.3" and "--xla_cpu_use_fusion_emitters=false" not in str(more)
+        problem = "stopped: it took longer than 900 s" if hangs else ""
+        time = self.limit_s if problem else 4.0
+        stored = side(self.dumps["0.1"], python, problem)
+        return replace(stored, python=python, compile_s=time)
+
+
+def test_a_compiler_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_module, "releases_between", lambda *_: ["0.2", "0.3", "0.4"])
+    trial = Hanging(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        limit_s=900.0,
+        runs=True,  # what did not end is not run either
+        dumps={"0.1": DUMPS / "cpu/softmax"},
+        waits=[],
+    )
+    result = upgrade(trial, ("0.1", "0.5"), bisects=True, most=2)
+    assert result.verdict is Verdict.WORSE
+    assert result.boundary is not None
+    assert not result.boundary.skipped
+    assert (result.boundary.last_before, result.boundary.first_after) == ("0.2", "0.3")
+    (remedy,) = result.remedies  # with the other flag, it hangs, too
+    assert (remedy.flag, remedy.is_whole) == ("--xla_cpu_use_fusion_emitters=false", True)
+    short = 90.0  # the square root of 4 times 900, and 30 to start
+    assert trial.waits[:3] == [("from", 900.0), ("to", 900.0), ("from-again", 900.0)]
+    assert trial.waits[3:] == [
+        ("0.3", short),
+        ("0.2", short),
+        ("0.2-again", short),
+        ("flag-1", short),
+        ("flag-2", short),
+    ]
+
+
 @pytest.mark.parametrize("leaves_stages", [False, True])
 def test_a_compiler_that_dies_of_code_is_asked_for_hlo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves_stages: bool
@@ -326,6 +406,35 @@ def test_the_flag_that_differs_is_tried_first() -> None:
     assert several.remedies == single.remedies
     assert several.flags_tried == 6
     assert upgrade(trial, ("0.2", "0.1"), most=6).flags_tried == 0  # it is better
+
+
+@pytest.mark.parametrize("is_below", [False, True])
+def test_what_makes_code_is_tried_where_hlo_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, is_below: bool
+) -> None:
+    flags_run: list[str] = []
+
+    def run(_: Trial, sides: Sequence[Side], flags: Sequence[str] = ()) -> list[Side]:
+        flags_run.extend(flags)
+        is_fast = flags == ["--xla_cpu_use_thunk_runtime=false"]
+        times = (1e4 if is_fast or end.jaxlib == "0.1" else 9e4 for end in sides)
+        return [replace(end, runs_us=(time,) * 9) for end, time in zip(sides, times, strict=True)]
+
+    monkeypatch.setattr(measured, "measure", run)
+    monkeypatch.setattr(remedies_module, "measure", run)
+    dump = DUMPS / "cpu/softmax"
+    trial = Stored(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        runs=True,
+        dumps={"0.1": dump, "0.2": dump if is_below else DUMPS / "cpu/reductions"},
+    )
+    result = upgrade(trial, ("0.1", "0.2"), most=2)
+    assert result.verdict is Verdict.WORSE
+    assert ("--xla_cpu_use_thunk_runtime=false" in flags_run) is is_below
+    assert [remedy.is_whole for remedy in result.remedies if remedy.flag] == [True] * is_below
+    assert not any(remedy.is_whole for remedy in result.remedies if remedy.recipe)  # is not run
 
 
 class WithEdits(Stored, frozen=True):
@@ -492,6 +601,31 @@ def test_what_cannot_be_compiled_is_left_out() -> None:
     )
     assert (boundary.last_before, boundary.first_after) == ("0.4", "0.7")
     assert {words.partition(":")[0] for words in boundary.skipped} == {"0.5", "0.6"}
+
+
+def test_a_release_that_crashes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk_module, "releases_between", lambda *_: ["0.2"])
+
+    class Crashing(Stored, frozen=True):
+        def compile(self, python: str, name: str, more: object = ()) -> Side:
+            crash = "the process crashed with SIGABRT" if python == "0.2" else ""
+            return replace(side(self.dumps[python], python, crash), python=python)
+
+    dumps = {"0.1": DUMPS / "cpu/softmax", "0.3": DUMPS / "cpu/reductions"}
+    trial = Crashing(
+        program=Program(kind=ProgramKind.FUNCTION, name="program"),
+        target=CPU,
+        folder=Path(),
+        dumps={**dumps, "0.2": dumps["0.1"]},
+    )
+    launches = upgrade(trial, ("0.1", "0.3"), by=Figure.LAUNCHES, bisects=True).boundary
+    assert launches is not None
+    assert (launches.last_before, launches.first_after) == ("0.1", "0.3")
+    assert launches.skipped == ("0.2: the process crashed with SIGABRT",)
+    crash = upgrade(trial, ("0.1", "0.2"), bisects=True)
+    assert crash.verdict is Verdict.WORSE
+    assert crash.boundary is not None
+    assert crash.boundary.by == "failures"
 
 
 def test_there_must_be_something_to_follow() -> None:
